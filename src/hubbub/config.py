@@ -220,7 +220,7 @@ class _Reader:
             self._whole(stated, "groups_per_unit"),
             self._whole(stated, "max_rows_per_unit"),
             self._budget(stated, people),
-            *self._kept(stated),
+            *self._read_ledger(stated),
             self._about(stated),
             file=str(self._file),
         )
@@ -239,13 +239,13 @@ class _Reader:
                     )
 
     def _about(self, stated: Mapping[str, Any]) -> dict[str, str]:
-        given = self._mapping(stated, "about")
-        for name, text in given.items():
+        about = self._mapping(stated, "about")
+        for name, text in about.items():
             if not isinstance(text, str):
                 raise self._wrong(f"about.{name}", "is not a text", "people read it", "write it in words")
-        return dict(given)
+        return dict(about)
 
-    def _kept(
+    def _read_ledger(
         self, stated: Mapping[str, Any]
     ) -> tuple[str | None, str | None, str | None, str | None, str | None]:
         """Return the ledger, and the names in it."""
@@ -271,38 +271,38 @@ class _Reader:
     def _budget(self, stated: Mapping[str, Any], people: int | None) -> Budget | None:
         if "budget" not in stated:
             return None
-        given = self._mapping(stated, "budget")
-        self._known(given, ("epsilon", "delta", "allow_large_epsilon"), "budget.")
+        budget = self._mapping(stated, "budget")
+        self._known(budget, ("epsilon", "delta", "allow_large_epsilon"), "budget.")
         for name in ("epsilon", "delta"):
-            value = given.get(name, 0)
+            value = budget.get(name, 0)
             if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
                 raise self._wrong(
                     f"budget.{name}", "is not a number", "it is a cost", "write it as 1 or 1e-6"
                 )
-        if "epsilon" not in given:
+        if "epsilon" not in budget:
             raise self._wrong(
                 "budget", "has no epsilon", "it is the most that may be spent", "add epsilon = 1"
             )
         return self._checked(
             "budget",
             lambda: Budget(
-                given["epsilon"],
-                given.get("delta", 0),
+                budget["epsilon"],
+                budget.get("delta", 0),
                 population=people,
-                allow_large_epsilon=given.get("allow_large_epsilon", False),
+                allow_large_epsilon=budget.get("allow_large_epsilon", False),
             ),
         )
 
     def _table(self, name: str, tables: Mapping[str, Any]) -> TableConfig:
         entry = f"tables.{name}"
-        given = self._mapping(tables, name, "tables.")
-        self._known(given, _TABLE, f"{entry}.")
-        is_public = given.get("public", False)
+        entries = self._mapping(tables, name, "tables.")
+        self._known(entries, _TABLE, f"{entry}.")
+        is_public = entries.get("public", False)
         if not isinstance(is_public, bool):
             raise self._wrong(
                 f"{entry}.public", "is not true or false", "it is one of both", "write public = true"
             )
-        unit = given.get("unit")
+        unit = entries.get("unit")
         if is_public and unit is not None:
             raise self._wrong(
                 entry, "is public and has a unit", "a public table is nobody's", "take one of both away"
@@ -316,27 +316,27 @@ class _Reader:
             )
         kinds = {
             column: self._checked(f"{entry}.types.{column}", partial(parse_kind, kind))
-            for column, kind in self._mapping(given, "types", f"{entry}.").items()
+            for column, kind in self._mapping(entries, "types", f"{entry}.").items()
         }
         bounds = {
             column: self._bounds(f"{entry}.bounds.{column}", ends, column)
-            for column, ends in self._mapping(given, "bounds", f"{entry}.").items()
+            for column, ends in self._mapping(entries, "bounds", f"{entry}.").items()
         }
         keys = {
             column: self._keys(f"{entry}.keys.{column}", values, column, kinds.get(column))
-            for column, values in self._mapping(given, "keys", f"{entry}.").items()
+            for column, values in self._mapping(entries, "keys", f"{entry}.").items()
         }
         if is_public and (bounds or keys):
             raise self._wrong(
                 entry, "is public and has bounds or keys", "its own rows say them", "take them away"
             )
         key = None if is_public or unit == ROW else unit
-        path = self._path(entry, given)
-        return TableConfig(name, path, key, is_public, kinds, bounds, keys, *self._lines(entry, given))
+        path = self._path(entry, entries)
+        return TableConfig(name, path, key, is_public, kinds, bounds, keys, *self._lines(entry, entries))
 
-    def _lines(self, entry: str, given: Mapping[str, Any]) -> tuple[bool, str]:
+    def _lines(self, entry: str, entries: Mapping[str, Any]) -> tuple[bool, str]:
         """Return how a CSV file is read."""
-        quotes, encoding = given.get("quotes", True), given.get("encoding", "utf-8")
+        quotes, encoding = entries.get("quotes", True), entries.get("encoding", "utf-8")
         if not isinstance(quotes, bool):
             raise self._wrong(
                 f"{entry}.quotes", "is not true or false", "it is one of both", "write quotes = false"
@@ -348,8 +348,8 @@ class _Reader:
         self._checked(f"{entry}.encoding", lambda: make_csv_format(has_quotes=quotes, encoding=encoding))
         return quotes, encoding
 
-    def _path(self, entry: str, given: Mapping[str, Any]) -> str:
-        path = given.get("path")
+    def _path(self, entry: str, entries: Mapping[str, Any]) -> str:
+        path = entries.get("path")
         if not isinstance(path, str) or not path.strip():
             raise self._wrong(
                 f"{entry}.path",
@@ -384,13 +384,13 @@ class _Reader:
             entry, "is not a pair of numbers", "values are clamped between two", "write it as [0, 100]"
         )
 
-    def _keys(self, entry: str, given: Any, column: str, kind: Kind | None) -> Any:
-        if isinstance(given, str):
-            texts = self._checked(entry, lambda: read_key_texts(given, column, self._file.parent))
+    def _keys(self, entry: str, keys: Any, column: str, kind: Kind | None) -> Any:
+        if isinstance(keys, str):
+            texts = self._checked(entry, lambda: read_key_texts(keys, column, self._file.parent))
             known = kind or (Kind.NUMBER if isinstance(texts, range) else Kind.TEXT)
             values: Iterable[Any] = self._checked(entry, lambda: parse_keys(texts, column, known))
-        elif isinstance(given, list):
-            values = [float(value) if isinstance(value, Decimal) else value for value in given]
+        elif isinstance(keys, list):
+            values = [float(value) if isinstance(value, Decimal) else value for value in keys]
         else:
             raise self._wrong(
                 entry,
@@ -411,8 +411,8 @@ class _Reader:
 
     # The forms of entries
 
-    def _known(self, given: Mapping[str, Any], names: tuple[str, ...], before: str) -> None:
-        for name in given:
+    def _known(self, entries: Mapping[str, Any], names: tuple[str, ...], before: str) -> None:
+        for name in entries:
             if name not in names:
                 raise self._wrong(
                     f"{before}{name}",
@@ -421,16 +421,16 @@ class _Reader:
                     f"use one of: {', '.join(names)}",
                 )
 
-    def _mapping(self, given: Mapping[str, Any], name: str, before: str = "") -> Mapping[str, Any]:
-        value = given.get(name, {})
+    def _mapping(self, entries: Mapping[str, Any], name: str, before: str = "") -> Mapping[str, Any]:
+        value = entries.get(name, {})
         if not isinstance(value, dict):
             raise self._wrong(
                 f"{before}{name}", "is not a table", "it has entries of its own", f"write [{before}{name}]"
             )
         return value
 
-    def _whole(self, given: Mapping[str, Any], name: str) -> int | None:
-        value = given.get(name)
+    def _whole(self, entries: Mapping[str, Any], name: str) -> int | None:
+        value = entries.get(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
@@ -450,16 +450,16 @@ class _Reader:
         return InvalidInput(f"{self._file}: {entry} {what}", why=why, fix=fix)
 
 
-def parse_kind(given: Any) -> Kind:
+def parse_kind(word: Any) -> Kind:
     """Return the kind that a word such as "float" or "date" names.
 
     >>> parse_kind("float"), parse_kind("date")
     (<Kind.NUMBER: 'number'>, <Kind.DATE: 'date'>)
     """
-    kind = given if isinstance(given, Kind) else _WORDS.get(str(given).strip().lower())
+    kind = word if isinstance(word, Kind) else _WORDS.get(str(word).strip().lower())
     if kind is None or kind is Kind.OPAQUE:
         raise InvalidInput(
-            f"{str(given)[:40]!r} is not a type",
+            f"{str(word)[:40]!r} is not a type",
             why="columns are numbers, texts, booleans, dates or timestamps",
             fix="use number, text, boolean, date or timestamp",
         )

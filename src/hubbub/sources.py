@@ -220,9 +220,13 @@ def _open_account(
             why="one budget pays for all of them, whichever comes first",
             fix='pass {account="visits"}',
         )
-    given, secret = arguments.ledger, None if config is None else config.secret
-    assert given is not None
-    ledger = given if isinstance(given, Ledger) else Ledger.open(given, secret=secret)
+    ledger_argument, secret = arguments.ledger, None if config is None else config.secret
+    assert ledger_argument is not None
+    ledger = (
+        ledger_argument
+        if isinstance(ledger_argument, Ledger)
+        else Ledger.open(ledger_argument, secret=secret)
+    )
     places = {name: engine.fingerprint(name) for name in sources}
     ledger.refuse_public({name: engine.identity(name) for name in sources if name not in protected})
     account = ledger.account(
@@ -244,7 +248,7 @@ def _open_account(
         arguments,
         origin,
         _declare_version(account, ", ".join(protected), arguments),
-        None if ledger is given else ledger,
+        None if ledger is ledger_argument else ledger,
     )
 
 

@@ -119,9 +119,9 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
             why="a row must fall into one cell at most",
             fix="list each category once, as strings or numbers other than NaN",
         )
-    found = Counter(_cell(cells, row) for row in _iterate(rows))
+    tally = Counter(_cell(cells, row) for row in _iterate(rows))
     moved = min(len(asked), relation.histogram_distance)
-    totals = [found[cell] for cell in range(len(asked))]
+    totals = [tally[cell] for cell in range(len(asked))]
     return Bounded(totals, Sensitivity(moved, linf=1), unit, "histogram")
 
 
@@ -220,8 +220,8 @@ def _cell(cells: Mapping[Hashable, int], row: Any) -> int | None:
 def _weigh(weight: Callable[[Any], Any], row: Any, scale: int) -> int:
     """The weight in units of 1/scale, rounded down; 0 for what is no finite number."""
     try:
-        given = weight(row)
-        exact = parse_exact(int(given) if isinstance(given, (bool, np.bool_)) else given, "a weight")
+        value = weight(row)
+        exact = parse_exact(int(value) if isinstance(value, (bool, np.bool_)) else value, "a weight")
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - whatever a row makes it raise would tell about the row
@@ -229,8 +229,8 @@ def _weigh(weight: Callable[[Any], Any], row: Any, scale: int) -> int:
     return exact.numerator * scale // exact.denominator
 
 
-def _parse_bound(given: Number, name: str) -> Fraction:
-    bound = parse_rational(given, name)
+def _parse_bound(value: Number, name: str) -> Fraction:
+    bound = parse_rational(value, name)
     if abs(bound) > MAX_MAGNITUDE:
         raise InvalidInput(
             f"{name} is beyond ±2^61",
@@ -256,23 +256,23 @@ def _check_unit(unit: Unit) -> Neighbours:
     return unit.neighbours
 
 
-def _check_callable(given: object, name: str) -> None:
-    if not callable(given):
+def _check_callable(function: object, name: str) -> None:
+    if not callable(function):
         raise InvalidInput(
-            f"{name} is of type {type(given).__name__}",
+            f"{name} is of type {type(function).__name__}",
             why="it is called with each row",
             fix=f"pass {name} as a function of one row",
         )
 
 
-def _check_list(given: Any, name: str) -> list[Any]:
-    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or not given:
+def _check_list(items: Any, name: str) -> list[Any]:
+    if not isinstance(items, Sequence) or isinstance(items, (str, bytes)) or not items:
         raise InvalidInput(
             f"the {name} are not a non-empty list",
             why="each of them is one coordinate of the answer, and the shape is public",
             fix=f"pass the {name} as a list",
         )
-    return list(given)
+    return list(items)
 
 
 def _iterate(rows: Any) -> Iterator[Any]:
@@ -319,24 +319,24 @@ class Universe:
 
     def __init__(self, elements: Sequence[Hashable], max_rows: int) -> None:
         try:
-            given = tuple(elements)
-            distinct = len(set(given)) == len(given)
+            listed = tuple(elements)
+            distinct = len(set(listed)) == len(listed)
         except TypeError:
             distinct = False
-        if not distinct or not given:
+        if not distinct or not listed:
             raise InvalidInput(
                 "the elements are not a list of distinct, hashable things",
                 why="a histogram has one cell per possible row",
                 fix='pass each possible row once, such as ["yes", "no"]',
             )
         size = parse_integer(max_rows, "max_rows")
-        if not _can_enumerate(len(given), size):
+        if not _can_enumerate(len(listed), size):
             raise Unsupported(
                 f"this universe has more than {_MAX_DATABASES} databases",
                 why="enumerating them would take too long",
                 fix="pass fewer elements or a smaller max_rows; small universes refute false claims as well",
             )
-        object.__setattr__(self, "elements", given)
+        object.__setattr__(self, "elements", listed)
         object.__setattr__(self, "max_rows", size)
 
     def databases(self) -> Iterator[Database]:

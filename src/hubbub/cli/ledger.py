@@ -86,9 +86,9 @@ def open_account(
     allow_large_epsilon: LargeEpsilon = False,
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
-    given = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
+    budget_to_open = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
     with _open_to_write(where, is_new=True) as opened:
-        account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), given)
+        account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), budget_to_open)
         print_line(escaped(name), f": {_format_budget(account.privacy_filter)} for ", escaped(account.unit))
 
 
@@ -103,10 +103,10 @@ def grant(
     allow_large_epsilon: LargeEpsilon = False,
 ) -> None:
     """Grant an analyst a budget: `hubbub budget grant ada --epsilon 0.5`."""
-    given = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
+    grant_budget = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
     with _open_to_write(where) as opened:
         account = _single_account(opened, name)
-        account.grant(analyst, given)
+        account.grant(analyst, grant_budget)
         granted = _format_budget(account.analysts()[analyst])
         print_line(escaped(analyst), f" may spend {granted} of ", escaped(account.name))
 
@@ -144,12 +144,12 @@ def show_entry(
 ) -> None:
     """Show one entry in full."""
     with _open_to_read(where) as opened:
-        found = next((entry for entry in opened.entries() if entry.number == number), None)
-    if found is None:
+        entry_to_show = next((entry for entry in opened.entries() if entry.number == number), None)
+    if entry_to_show is None:
         raise InvalidInput(
             f"there is no entry {number}", why="entries are numbered from 1", fix="see hubbub ledger list"
         )
-    write_stdout(to_json(_to_dict(found), indent=2) + "\n")
+    write_stdout(to_json(_to_dict(entry_to_show), indent=2) + "\n")
 
 
 @ledger.command("verify")
@@ -172,13 +172,13 @@ def verify(
     if is_signed is not None and public is not None:
         head = check_signature(_read_text(is_signed), public).digest
     with _open_to_read(where) as opened:
-        found = opened.verify(head or None)
-    if not found.ok:
-        for problem in found.problems:
+        report = opened.verify(head or None)
+    if not report.ok:
+        for problem in report.problems:
             print_line(escaped("NOT OK", "red"), ": ", escaped(problem))
         raise typer.Exit(1)
-    print_line(f"OK: {found.entries} {'entry' if found.entries == 1 else 'entries'} verified")
-    print_line(f"head digest, to keep elsewhere and pass as --head next time: {found.head_digest}")
+    print_line(f"OK: {report.entries} {'entry' if report.entries == 1 else 'entries'} verified")
+    print_line(f"head digest, to keep elsewhere and pass as --head next time: {report.head_digest}")
 
 
 @ledger.command("key")
@@ -252,8 +252,8 @@ def restore(
             fix="pass --spent-since EPSILON, or --nothing-since",
         )
     place = _resolve_address(where)
-    with Ledger.open_read_only(place if backup is None else backup) as found:
-        names = found.accounts()
+    with Ledger.open_read_only(place if backup is None else backup) as source:
+        names = source.accounts()
     spent = dict(_parse_spent(each, names) for each in spent_since or [])
     verdict = Ledger.restore(place, backup, spent_since=spent)
     print_line(escaped(place), f" is the ledger from now on: {verdict.entries} entries")
@@ -268,9 +268,9 @@ def _parse_spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
             fix=f"pass --spent-since ACCOUNT=EPSILON, with one of: {', '.join(names)}",
         )
     epsilon, _, delta = figures.partition(",")
-    given = parse_above_zero(epsilon, "spent_since")
+    spent = parse_above_zero(epsilon, "spent_since")
     chance = parse_share(delta or "0", "spent_since")
-    return name or names[0], PrivacyLoss.approximate(given, chance) if chance else PrivacyLoss.pure(given)
+    return name or names[0], PrivacyLoss.approximate(spent, chance) if chance else PrivacyLoss.pure(spent)
 
 
 @ledger.command("export")
@@ -294,7 +294,7 @@ def report(
     about: Annotated[
         Path | None,
         typer.Option(
-            help=f"A {CONFIG_NAME} with an [about] section for the label; the one in this folder if omitted."
+            help=f"A {CONFIG_NAME} with an \\[about] section for the label; default: the one in this folder."
         ),
     ] = None,
 ) -> None:
@@ -401,22 +401,22 @@ def _accounts(opened: Ledger, name: str) -> list[LedgerAccount]:
 
 
 def _single_account(opened: Ledger, name: str) -> LedgerAccount:
-    found = _accounts(opened, name)
-    if len(found) != 1:
+    accounts = _accounts(opened, name)
+    if len(accounts) != 1:
         raise InvalidInput(
-            "no account is named" if found else "the ledger has no account",
-            why="there are several" if found else "no dataset was opened with it yet",
-            fix=f"pass --account, one of: {', '.join(each.name for each in found)}"
-            if found
+            "no account is named" if accounts else "the ledger has no account",
+            why="there are several" if accounts else "no dataset was opened with it yet",
+            fix=f"pass --account, one of: {', '.join(each.name for each in accounts)}"
+            if accounts
             else "open a dataset",
         )
-    return found[0]
+    return accounts[0]
 
 
 def _entries(opened: Ledger, name: str, who: str) -> list[Entry]:
     accounts = _accounts(opened, name)
-    shown = [entry for each in accounts for entry in (each.for_analyst(who) if who else each).entries()]
-    return sorted(shown, key=lambda entry: entry.number)
+    visible = [entry for each in accounts for entry in (each.for_analyst(who) if who else each).entries()]
+    return sorted(visible, key=lambda entry: entry.number)
 
 
 def _to_dict(entry: Entry) -> dict[str, Any]:

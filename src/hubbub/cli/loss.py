@@ -258,7 +258,7 @@ def loss(
     hubbub loss --gaussian 1 --delta 1e-5 --format svg --draw distribution
     """  # noqa: D301 - the mark that keeps lines is a real \b
     form = _choose_format(form, draw, output)
-    given = {
+    options = {
         "gaussian": gaussian,
         "laplace": laplace,
         "discrete-gaussian": discrete_gaussian,
@@ -268,7 +268,7 @@ def loss(
         "pure": pure,
         "zcdp": zcdp,
     }
-    mechanisms = [_MECHANISMS[name].loss(text) for name, texts in given.items() for text in texts or ()]
+    mechanisms = [_MECHANISMS[name].loss(text) for name, texts in options.items() for text in texts or ()]
     mechanisms += [_approximate(text) for text in approximate or ()]
     if not mechanisms and find is None:
         raise InvalidInput(
@@ -281,11 +281,11 @@ def loss(
         raise InvalidInput("--population is given without --delta", why="it limits δ", fix="add --delta")
     slack = None if delta is None else parse_allowed_delta(delta, population, promised=find is not None)
     target = None if epsilon is None else parse_nonnegative(parse_number(epsilon, "epsilon"), "epsilon")
-    found = None
+    calibrated = None
     if find is not None:
         kind = _MECHANISMS[find.value]
-        found = _calibrate(kind, lambda value: compose([*mechanisms, kind.of(value)]), target, slack)
-        mechanisms.append(kind.of(Fraction(found.text)))
+        calibrated = _calibrate(kind, lambda value: compose([*mechanisms, kind.of(value)]), target, slack)
+        mechanisms.append(kind.of(Fraction(calibrated.text)))
         slack = slack or Fraction(0)
     elif slack is not None and target is not None:
         raise InvalidInput(
@@ -298,7 +298,7 @@ def loss(
             "--alpha is given without --tradeoff", why="it is a point of that curve", fix="add --tradeoff"
         )
     alphas = [parse_share(text, "alpha") for text in alpha or _ALPHAS] if tradeoff else []
-    question = LossQuestion(compose(mechanisms), slack, target, found, tuple(alphas))
+    question = LossQuestion(compose(mechanisms), slack, target, calibrated, tuple(alphas))
     show_loss(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
 
 

@@ -66,14 +66,14 @@ def show_loss(question: LossQuestion, form: str, picture: str, output: Path | No
     if form == "svg":
         _write(_draw(question, picture), output)
         return
-    found = _compute(question)
+    figures = _compute(question)
     if form == "json":
-        _write(to_json(_to_dict(found), indent=2, allow_nan=False) + "\n", output)
+        _write(to_json(_to_dict(figures), indent=2, allow_nan=False) + "\n", output)
     elif output is None:
-        _print(found, make_console())
+        _print(figures, make_console())
     else:
         paper = io.StringIO()
-        _print(found, make_console(file=paper, width=_FILE_WIDTH))
+        _print(figures, make_console(file=paper, width=_FILE_WIDTH))
         _write(paper.getvalue(), output)
 
 
@@ -150,8 +150,8 @@ def _delta_in_words(question: LossQuestion, bounds: Bounds | None) -> Fraction |
     return Fraction(bounds.upper) if bounds is not None and 0 < bounds.upper < 1 else None
 
 
-def _to_dict(found: LossFigures) -> dict[str, Any]:
-    asked, bounds = found.asked, found.bounds
+def _to_dict(figures: LossFigures) -> dict[str, Any]:
+    asked, bounds = figures.asked, figures.bounds
     out: dict[str, Any] = {"loss": str(asked.loss), "asked": {}}
     if asked.delta is not None:
         out["asked"]["delta"] = float(asked.delta)
@@ -166,10 +166,10 @@ def _to_dict(found: LossFigures) -> dict[str, Any]:
             "how": bounds.method,
             "loose": bounds.method == RENYI,
         }
-    out["advantage"] = found.advantage
-    if found.tradeoff:
-        out["tradeoff"] = [{"alpha": float(alpha), "beta": beta} for alpha, beta in found.tradeoff]
-    out["meaning"] = found.meaning.splitlines()
+    out["advantage"] = figures.advantage
+    if figures.tradeoff:
+        out["tradeoff"] = [{"alpha": float(alpha), "beta": beta} for alpha, beta in figures.tradeoff]
+    out["meaning"] = figures.meaning.splitlines()
     return out
 
 
@@ -178,8 +178,8 @@ def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _print(found: LossFigures, console: Console) -> None:
-    asked, bounds = found.asked, found.bounds
+def _print(figures: LossFigures, console: Console) -> None:
+    asked, bounds = figures.asked, figures.bounds
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=9)
     table.add_column(overflow="fold")
@@ -194,21 +194,21 @@ def _print(found: LossFigures, console: Console) -> None:
             "ε" if is_epsilon else "δ", Text.assemble(bold(_format_upper(asked, bounds)), "  at most")
         )
         table.add_row("", f"{format_down(bounds.lower, DIGITS)}  at least")
-        given = asked.delta if is_epsilon else asked.epsilon
-        table.add_row("at δ" if is_epsilon else "at ε", format_up(given or Fraction(0), DIGITS))
+        fixed = asked.delta if is_epsilon else asked.epsilon
+        table.add_row("at δ" if is_epsilon else "at ε", format_up(fixed or Fraction(0), DIGITS))
         table.add_row("method", _describe_method(bounds))
     table.add_row(
         "advantage",
-        f"{format_up(found.advantage, DIGITS)}  at most  (0: membership cannot be inferred, 1: always)",
+        f"{format_up(figures.advantage, DIGITS)}  at most  (0: membership cannot be inferred, 1: always)",
     )
     console.print(table, soft_wrap=True)
     if bounds is not None and math.isinf(bounds.upper):
         console.print("\nNo ε holds at a δ this small.", soft_wrap=True)
-    if found.tradeoff:
+    if figures.tradeoff:
         console.print()
-        console.print(_tradeoff_table(found.tradeoff), soft_wrap=True)
+        console.print(_tradeoff_table(figures.tradeoff), soft_wrap=True)
     console.print("\n", bold("What it means"), sep="")
-    console.print(escape_lines(found.meaning), soft_wrap=True)
+    console.print(escape_lines(figures.meaning), soft_wrap=True)
 
 
 def _format_upper(asked: LossQuestion, bounds: Bounds) -> str:
@@ -250,8 +250,8 @@ def _draw(question: LossQuestion, which: str) -> str:
     if which == "tradeoff":
         return charts.draw_tradeoff(loss, track=track)
     if delta is None and question.epsilon is not None:
-        found = loss.delta(question.epsilon)
-        delta = Fraction(found) if 0 < found < 1 else None
+        delta_at = loss.delta(question.epsilon)
+        delta = Fraction(delta_at) if 0 < delta_at < 1 else None
     if which == "distribution":
         at = Fraction(1, 10**6) if delta is None else delta
         return charts.draw_loss_distribution(loss, at, track=track)

@@ -142,10 +142,10 @@ class MultiValueCommand(TyperCommand):
         return super().parse_args(ctx, repeated)
 
 
-def parse_bounds(given: Iterable[str], sql: str) -> dict[str, Any]:
+def parse_bounds(texts: Iterable[str], sql: str) -> dict[str, Any]:
     """Parse bounds of columns: `cost=0:5000`, or `cost=auto`; several with commas."""
     out: dict[str, Any] = {}
-    for name, text in _parse_pairs(given, "--bounds", "cost=0:5000"):
+    for name, text in _parse_pairs(texts, "--bounds", "cost=0:5000"):
         if name.lower() not in sql.lower():
             raise InvalidInput(
                 f"--bounds is given for {name!r}, which is not in the query",
@@ -165,28 +165,28 @@ def parse_bounds(given: Iterable[str], sql: str) -> dict[str, Any]:
     return out
 
 
-def parse_errors(given: Iterable[str]) -> dict[str, Fraction]:
+def parse_errors(texts: Iterable[str]) -> dict[str, Fraction]:
     """Parse target errors: `n=50`; several with commas."""
-    pairs = _parse_pairs(given, "--error", "n=50")
+    pairs = _parse_pairs(texts, "--error", "n=50")
     return {name: parse_above_zero(text, f"the --error of {name}") for name, text in pairs}
 
 
-def parse_types(given: Iterable[str]) -> dict[str, Kind]:
+def parse_types(texts: Iterable[str]) -> dict[str, Kind]:
     """Parse types of columns: `cost=number`; several with commas."""
-    return {name: parse_kind(text) for name, text in _parse_pairs(given, "--type", "cost=number")}
+    return {name: parse_kind(text) for name, text in _parse_pairs(texts, "--type", "cost=number")}
 
 
-def parse_public_tables(given: Iterable[str]) -> dict[str, Path]:
+def parse_public_tables(texts: Iterable[str]) -> dict[str, Path]:
     """Parse public tables: `towns=towns.csv`."""
     return {
-        name: Path(text) for name, text in _parse_pairs(given, "--public", "towns=towns.csv", comma=False)
+        name: Path(text) for name, text in _parse_pairs(texts, "--public", "towns=towns.csv", comma=False)
     }
 
 
-def parse_group_keys(given: Iterable[str], tables: Mapping[str, Table]) -> dict[str, Sequence[Any]]:
+def parse_group_keys(options: Iterable[str], tables: Mapping[str, Table]) -> dict[str, Sequence[Any]]:
     """Parse group keys: `region=North,South`, `ward=1:12`, `town=@towns.txt`; each of its column's type."""
     out: dict[str, Sequence[Any]] = {}
-    for name, text in _parse_pairs(given, "--keys", "region=North,South", comma=False):
+    for name, text in _parse_pairs(options, "--keys", "region=North,South", comma=False):
         texts = read_key_texts(text, name)
         kind = _kind_of_column(name, tables) or _guess_kind(texts)
         out[name] = (
@@ -196,11 +196,11 @@ def parse_group_keys(given: Iterable[str], tables: Mapping[str, Table]) -> dict[
 
 
 def _parse_pairs(
-    given: Iterable[str], option: str, example: str, *, comma: bool = True
+    texts: Iterable[str], option: str, example: str, *, comma: bool = True
 ) -> list[tuple[str, str]]:
     """Parse names with their values; each name once."""
     out: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         for part in text.split(",") if comma else [text]:
             name, equals, value = part.partition("=")
             if not equals or not name.strip() or not value.strip():

@@ -160,11 +160,11 @@ class _Defaults:
 
 
 def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    found = connection.execute("SELECT name, value FROM system.main.duckdb_settings()").fetchall()
+    rows = connection.execute("SELECT name, value FROM system.main.duckdb_settings()").fetchall()
     # Some versions write an unset collation as "binary".
     return {
         str(name).lower(): "" if value == "binary" else value
-        for name, value in found
+        for name, value in rows
         if str(name).lower() in _SEMANTIC_SETTINGS
     }
 

@@ -76,8 +76,8 @@ def resolve_files(path: str) -> list[str]:
             why="a query needs its rows",
             fix="give the path of an existing file",
         )
-    found = list(dict.fromkeys(str(Path(each).resolve()) for each in paths))
-    if any(glob.has_magic(each) for each in found):
+    files = list(dict.fromkeys(str(Path(each).resolve()) for each in paths))
+    if any(glob.has_magic(each) for each in files):
         raise InvalidInput(
             "the path of a file contains *, ? or [",
             why="the engine would treat it as a pattern, and read other files or the same one twice",
@@ -90,7 +90,7 @@ def resolve_files(path: str) -> list[str]:
             why="only Parquet and CSV files are read, and all files of a pattern have one format",
             fix="give .parquet or .csv files, or a DuckDB database (.duckdb)",
         )
-    return found
+    return files
 
 
 def read_file_state(path: str) -> FileState:

@@ -200,14 +200,14 @@ def format_number(number: exp.Expr) -> exp.Expr:
     padded = exp.Pad(
         this=_as_text(rest), expression=exp.Literal.number(6), fill_pattern=text_literal("0"), is_left=True
     )
-    shown = exp.DPipe(
+    rendered = exp.DPipe(
         this=text_literal("."),
         expression=exp.Trim(this=padded, expression=text_literal("0"), position="TRAILING"),
         safe=True,
     )
     behind = exp.Case(
         ifs=[exp.If(this=exp.EQ(this=rest.copy(), expression=exp.Literal.number(0)), true=text_literal(""))],
-        default=shown,
+        default=rendered,
     )
     before = _as_text(exp.IntDiv(this=steps, expression=digits))
     text = exp.DPipe(this=exp.DPipe(this=sign, expression=before, safe=True), expression=behind, safe=True)

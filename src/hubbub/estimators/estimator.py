@@ -98,10 +98,10 @@ class Estimator(ABC):
 
     def __repr__(self) -> str:
         default = {each.name: each.default for each in fields(self)}
-        shown = (
+        parameters = (
             f"{name}={value!r}" for name, value in self.get_params().items() if value is not default[name]
         )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(parameters)})"
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import (  # only scikit-learn asks, so it is there
@@ -293,16 +293,16 @@ class Classifier(Estimator):
 
     def _check_labels(self, y: Any, rows: int, labels: NDArray[Any]) -> NDArray[Any]:
         """Return one label for each row; a (public) dtype that cannot match the classes is refused."""
-        given = to_target(y, rows, type(self).__name__)
+        targets = to_target(y, rows, type(self).__name__)
         numbers, texts = set("biuf"), set("US")
-        kinds = {given.dtype.kind, labels.dtype.kind}
+        kinds = {targets.dtype.kind, labels.dtype.kind}
         if _has_numpy_dtype(y) and kinds & numbers and kinds & texts:
             raise InvalidInput(
                 "classes and y are of different types: one is text, the other is numeric",
                 why="no row would be of a declared class",
                 fix="declare the classes as y has them",
             )
-        return given
+        return targets
 
     @staticmethod
     def _encode_labels(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
@@ -320,30 +320,30 @@ def _has_numpy_dtype(y: Any) -> bool:
     return bool(kinds) and all(isinstance(kind, np.dtype) for kind in kinds)
 
 
-def to_matrix(given: Any) -> Reals:
+def to_matrix(data: Any) -> Reals:
     """Convert rows to doubles; what is no number becomes NaN, and no row raises.
 
     >>> to_matrix([[1, "2"], [None, "three"]]).tolist()
     [[1.0, 2.0], [nan, nan]]
     """
-    if hasattr(given, "tocsr") or isinstance(given, np.ma.MaskedArray):
+    if hasattr(data, "tocsr") or isinstance(data, np.ma.MaskedArray):
         raise InvalidInput(
-            f"X is a {type(given).__name__}: sparse and masked input is not supported",
+            f"X is a {type(data).__name__}: sparse and masked input is not supported",
             why="rows are clipped and scaled as plain numbers",
             fix="pass a plain array: for sparse data X.toarray()",
         )
-    if any(getattr(kind, "kind", "") in {"M", "m"} for kind in getattr(given, "dtypes", ())):
+    if any(getattr(kind, "kind", "") in {"M", "m"} for kind in getattr(data, "dtypes", ())):
         raise InvalidInput(
             "X has a column of dates or durations",
             why="features are real numbers, and every row would be ignored",
             fix="leave it out, or make a number of it, such as days since 2000",
         )
     try:
-        rows = np.asarray(given) if has_dtype(given) else _cells_to_array(given)
+        rows = np.asarray(data) if has_dtype(data) else _cells_to_array(data)
         rows = rows.astype(object) if rows.dtype.kind in "US" else rows
     except Exception:  # noqa: BLE001 - making an array runs the cells' own code
         raise _shape_error() from None
-    if not len(rows) and not has_dtype(given):
+    if not len(rows) and not has_dtype(data):
         raise InvalidInput(
             "X is an empty list",
             why="without rows a list does not show the number of features",
@@ -379,31 +379,31 @@ def to_target(y: Any, rows: int, name: str) -> NDArray[Any]:
             why="it learns from labelled rows",
             fix="pass y to fit",
         )
-    given = elementwise_array(y)
-    if given.ndim == 2 and given.shape[1] == 1:
-        given = given[:, 0]
-    if given.shape != (rows,):
+    target = elementwise_array(y)
+    if target.ndim == 2 and target.shape[1] == 1:
+        target = target[:, 0]
+    if target.shape != (rows,):
         raise InvalidInput(
             "y does not have one entry for each row of X",
             why="every row has one target",
             fix="pass a list as long as X",
         )
-    return given
+    return target
 
 
-def _feature_names(given: Any) -> list[str] | None:
+def _feature_names(frame: Any) -> list[str] | None:
     """Return the column names of a data frame, which are public; None unless all are texts."""
     try:
-        named = given.column_names if hasattr(given, "column_names") else given.columns
+        named = frame.column_names if hasattr(frame, "column_names") else frame.columns
         names = list(named)
     except Exception:  # noqa: BLE001 - anything that is no data frame
         return None
     return [str(name) for name in names] if names and all(isinstance(n, str) for n in names) else None
 
 
-def _cells_to_array(given: Any) -> NDArray[Any]:
+def _cells_to_array(cells: Any) -> NDArray[Any]:
     """Convert a list of rows element by element."""
-    rows = [list(row) for row in given]
+    rows = [list(row) for row in cells]
     table = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
     for place, row in enumerate(rows):
         if len(row) != table.shape[1]:

@@ -60,9 +60,9 @@ def tradeoff_corners(
     grid = sorted({*_evenly_spaced(top, count), *([end] if end <= _MAX_EPSILON else [])})
     lines = [(0.0, 0.0)]
     for epsilon in _or_iter(track)(grid):
-        kept = 1 - loss.delta(epsilon)
+        bound = 1 - loss.delta(epsilon)
         slope = math.exp(epsilon)
-        lines += [(-slope, kept), (-1 / slope, kept / slope)]
+        lines += [(-slope, bound), (-1 / slope, bound / slope)]
     return _upper_envelope(lines)
 
 
@@ -108,9 +108,9 @@ def draw_privacy_curve(
     grid = _evenly_spaced(reach, count)
     # A probability of infinite loss keeps the curve level from here on.
     grid += [top] if loss.delta(reach) > 1.01 * floor else []
-    found = [(epsilon, loss.delta_bounds(epsilon)) for epsilon in _or_iter(track)(grid)]
-    upper = [(epsilon, max(floor, bounds.upper)) for epsilon, bounds in found]
-    lower = [(epsilon, max(floor, bounds.lower)) for epsilon, bounds in found]
+    curve = [(epsilon, loss.delta_bounds(epsilon)) for epsilon in _or_iter(track)(grid)]
+    upper = [(epsilon, max(floor, bounds.upper)) for epsilon, bounds in curve]
+    lower = [(epsilon, max(floor, bounds.lower)) for epsilon, bounds in curve]
     frame = Frame(
         "The privacy curve δ(ε)",
         f"{loss}",
@@ -170,8 +170,8 @@ def draw_loss_distribution(
     >>> "mean" in picture, "ε = 4.37718" in picture
     (True, True)
     """
-    found = loss_distribution(loss, delta, points, track=track)
-    bars, outside = found[:-1], found[-1][1]
+    distribution = loss_distribution(loss, delta, points, track=track)
+    bars, outside = distribution[:-1], distribution[-1][1]
     most = max(chance for _, chance in bars) or 1.0
     mean = math.fsum(at * chance for at, chance in bars)
     epsilon = loss.epsilon(delta)

@@ -162,11 +162,11 @@ class History:
 
     def mechanisms(self) -> dict[str, int]:
         """Which mechanisms were charged, and how often: the kinds of the parts of all losses."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for entry in self.charges:
             kinds = _kinds(entry.body["loss"]["alternatives"])
-            found.update(kinds)
-        return dict(sorted(found.items()))
+            counts.update(kinds)
+        return dict(sorted(counts.items()))
 
 
 def _kinds(part: Any) -> set[str]:
@@ -218,15 +218,15 @@ _NOT = "not stated"
 
 def stated(about: Mapping[str, str] | None) -> dict[str, str]:
     """What the owner stated, and for all else that she did not."""
-    given = dict(about or {})
-    for name, text in given.items():
+    statements = dict(about or {})
+    for name, text in statements.items():
         if name not in ABOUT or not isinstance(text, str):
             raise InvalidInput(
                 f"about.{str(name)[:40]} is not known, or not a text",
                 why="a label has fixed fields",
                 fix=f"use one of: {', '.join(ABOUT)}",
             )
-    return {name: given.get(name, _NOT) for name in ABOUT}
+    return {name: statements.get(name, _NOT) for name in ABOUT}
 
 
 def deployment(

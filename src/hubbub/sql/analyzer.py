@@ -177,10 +177,10 @@ class _Analyzer:
                 )
             return
         check_clauses(group, {"expressions", "all"})
-        given = list(group.expressions)
+        expressions = list(group.expressions)
         if group.args.get("all"):
-            given = [item.unalias() for item in self._node.expressions if not item.find(exp.AggFunc)]
-        for key in given:
+            expressions = [item.unalias() for item in self._node.expressions if not item.find(exp.AggFunc)]
+        for key in expressions:
             inner = resolve_reference(key, self._node, self._sources.scope)
             typed = compile_expression(inner, self._sources.scope)
             if typed.column is not None and typed.column.is_unit:
@@ -207,9 +207,9 @@ class _Analyzer:
                 self._keys.append((name, typed))
 
     def _group_key(self, name: str, typed: TypedExpression) -> GroupKey:
-        given = self._declared_value(self._declared.keys, name, typed)
-        if given is not None:
-            return GroupKey(name, typed.kind, parse_group_keys(given, name, typed.kind))
+        declared = self._declared_value(self._declared.keys, name, typed)
+        if declared is not None:
+            return GroupKey(name, typed.kind, parse_group_keys(declared, name, typed.kind))
         column = typed.column
         origin = column.origin if column is not None else None
         if typed.keys is None and origin is not None and self._declared.of_public is not None:
@@ -222,19 +222,19 @@ class _Analyzer:
     def _declared_value(self, declared: Mapping[str, Any], name: str, typed: TypedExpression) -> Any:
         """The declaration for this query under the name of the output or the column."""
         for known in (name, typed.column.name if typed.column is not None else name):
-            for given, value in declared.items():
-                if given.lower() == known.lower():
-                    self._used.add(given)
+            for key, value in declared.items():
+                if key.lower() == known.lower():
+                    self._used.add(key)
                     return value
         return None
 
     def _check_used(self) -> None:
         for name, typed in self._keys:
             self._declared_value(self._declared.keys, name, typed)
-        for given in self._declared.keys:
-            if given not in self._used:
+        for key in self._declared.keys:
+            if key not in self._used:
                 raise InvalidInput(
-                    f"keys are given for {given!r}, by which nothing is grouped",
+                    f"keys are given for {key!r}, by which nothing is grouped",
                     why="they would be ignored",
                     fix="group by it, or leave the keys out",
                 )
@@ -545,12 +545,12 @@ class _Analyzer:
 
     def _bounds(self, node: exp.Expr, typed: TypedExpression) -> Bounds | None:
         name = _label(typed, node)
-        given = self._declared_value(self._declared.bounds, name, typed)
-        if given == "auto":
+        declared = self._declared_value(self._declared.bounds, name, typed)
+        if declared == "auto":
             self._estimated.add(name)
             return None
-        if given is not None:
-            return parse_bounds(given, name)
+        if declared is not None:
+            return parse_bounds(declared, name)
         return typed.bounds if typed.bounds is not None and are_bounds_usable(typed.bounds) else None
 
     def _add_call(self, aggregate: AggregateCall) -> exp.Expr:
@@ -566,8 +566,8 @@ class _Analyzer:
         if self._sources.unit is not None:
             sql = sql.select(exp.alias_(self._sources.unit.copy(), UNIT, quoted=True))
         for place, (_, typed) in enumerate(self._keys):
-            shown = as_column(typed).sql
-            key = drop_zero_sign(shown) if typed.kind is Kind.NUMBER else shown
+            column = as_column(typed).sql
+            key = drop_zero_sign(column) if typed.kind is Kind.NUMBER else column
             sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
         for place, (typed, _, _) in enumerate(self._arguments):
             sql = sql.select(exp.alias_(as_column(typed).sql.copy(), f"x{place}", quoted=True))

@@ -242,8 +242,8 @@ def _extreme(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 def _passes_null(node: exp.Expr, flag: str) -> bool:
     """True if a function ignores NULL, as in DuckDB; in GoogleSQL NULL makes it NULL."""
-    given = node.args.get(flag)
-    return given is None or bool(given)
+    argument = node.args.get(flag)
+    return argument is None or bool(argument)
 
 
 # Conditions
@@ -374,11 +374,11 @@ def _if(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 
 def _coalesce(node: exp.Expr, scope: Scope) -> TypedExpression:
-    given = [compile_expression(part, scope) for part in (node.this, *node.expressions)]
-    kind = next((part.kind for part in given if not (part.is_literal and part.value is None)), Kind.TEXT)
+    operands = [compile_expression(part, scope) for part in (node.this, *node.expressions)]
+    kind = next((part.kind for part in operands if not (part.is_literal and part.value is None)), Kind.TEXT)
     if kind is Kind.OPAQUE:
         raise unknown_type_compared()
-    parts = [as_kind(part, kind, "a part") for part in given]
+    parts = [as_kind(part, kind, "a part") for part in operands]
     sql = exp.Coalesce(this=parts[0].sql, expressions=[part.sql for part in parts[1:]])
     made = union_of(sql, kind, parts)
     if made.keys is not None and not all(null_key(part) for part in parts):

@@ -85,11 +85,11 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     others = others.where(exp.Is(this=other.copy(), expression=exp.Null()))
     ranked = rows.join(above.copy(), on=same.copy(), join_type="inner")
     ranked = ranked.select(exp.alias_(_rank(columns), place, quoted=True))
-    kept = exp.LTE(this=_named(place, _RANKED), expression=exp.Literal.number(most))
+    is_kept = exp.LTE(this=_named(place, _RANKED), expression=exp.Literal.number(most))
     first = exp.Select().from_(_as(ranked, _RANKED)).select(*(_named(name, _RANKED) for name in names))
     alias = exp.TableAlias(this=exp.to_identifier(beside))
-    found = exp.With(expressions=[exp.CTE(this=many, alias=alias)])
-    return exp.Union(this=others, expression=first.where(kept), distinct=False, with_=found)
+    clause = exp.With(expressions=[exp.CTE(this=many, alias=alias)])
+    return exp.Union(this=others, expression=first.where(is_kept), distinct=False, with_=clause)
 
 
 def _free(name: str, others: Iterable[str]) -> str:

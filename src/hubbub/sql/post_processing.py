@@ -176,23 +176,25 @@ def _column(
     if output.key is not None:
         keys = _objects([group[output.key] for group in context.groups])
         return ResultColumn(output.name, keys, kind=kinds[output.key])
-    found = None
+    quotient = None
     if each.ratio is not None:
         ratio = estimate_ratio(*each.ratio, context.confidence)
-        found = None if ratio is None else IntervalValue.estimated(ratio)
-    if found is None:
+        quotient = None if ratio is None else IntervalValue.estimated(ratio)
+    if quotient is None:
         confidence = 1 - (1 - context.confidence) / max(1, each.calls)
-        found = typed.compute(replace(context, confidence=confidence))
+        quotient = typed.compute(replace(context, confidence=confidence))
     if typed.kind not in {Kind.NUMBER, None}:
-        values = found.value.astype(object)
-        values[found.missing] = None
-        return ResultColumn(output.name, values if found.missing.any() else found.value, kind=typed.kind)
-    value = np.where(found.missing, np.nan, found.value)
-    if not found.is_released:
+        values = quotient.value.astype(object)
+        values[quotient.missing] = None
+        return ResultColumn(
+            output.name, values if quotient.missing.any() else quotient.value, kind=typed.kind
+        )
+    value = np.where(quotient.missing, np.nan, quotient.value)
+    if not quotient.is_released:
         return ResultColumn(output.name, value, kind=Kind.NUMBER)
     # Where there is no value there is nothing to enclose it.
-    nowhere = found.missing | ~found.may_be
-    low, high = np.where(nowhere, -np.inf, found.low), np.where(nowhere, np.inf, found.high)
+    nowhere = quotient.missing | ~quotient.may_be
+    low, high = np.where(nowhere, -np.inf, quotient.low), np.where(nowhere, np.inf, quotient.high)
     return ResultColumn(output.name, value, low, high, Kind.NUMBER)
 
 
@@ -203,8 +205,8 @@ def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
         above, below = _affine(plain.this), _affine(plain.expression)
         if above is not None and below is not None and _is_moderate(above, below) and below[0]:
             return above, below
-    found = _affine(plain)
-    return None if found is None or not _is_moderate(found) else (found, ({}, 1.0))
+    affine = _affine(plain)
+    return None if affine is None or not _is_moderate(affine) else (affine, ({}, 1.0))
 
 
 def _is_moderate(*forms: Affine) -> bool:
@@ -304,15 +306,15 @@ def _as(typed: _Typed, kind: Kind, what: str) -> _Typed:
 
 def _alike(parts: Iterable[_Typed], what: str) -> tuple[Kind | None, list[_Typed]]:
     """Convert all to one kind, or refuse."""
-    given = list(parts)
-    known = {part.kind for part in given} - {None}
+    typed = list(parts)
+    known = {part.kind for part in typed} - {None}
     moments = known & {Kind.DATE, Kind.TIMESTAMP}
     if moments:
         kind: Kind | None = Kind.TIMESTAMP if Kind.TIMESTAMP in moments else Kind.DATE
-        others = [part for part in given if part.kind not in {*moments, None} and part.text is None]
+        others = [part for part in typed if part.kind not in {*moments, None} and part.text is None]
     else:
-        kind = next((part.kind for part in given if part.kind is not None), None)
-        others = [part for part in given if part.kind not in {kind, None}]
+        kind = next((part.kind for part in typed if part.kind is not None), None)
+        others = [part for part in typed if part.kind not in {kind, None}]
     if others:
         names = " and ".join(sorted(each.value for each in known if each is not None))
         raise InvalidInput(
@@ -320,7 +322,7 @@ def _alike(parts: Iterable[_Typed], what: str) -> tuple[Kind | None, list[_Typed
             why="they have no common order, and engines disagree on the result",
             fix="use one kind: numbers without quotes, texts with them",
         )
-    return kind, given if kind is None else [_as(part, kind, what) for part in given]
+    return kind, typed if kind is None else [_as(part, kind, what) for part in typed]
 
 
 def _constant(key: Key, kind: Kind | None, text: str | None = None) -> _Typed:
@@ -488,8 +490,8 @@ def _case(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
         else _equal(known, typer(branch.this), "=", "CASE")
         for branch in node.args["ifs"]
     ]
-    given = [typer(branch.args["true"]) for branch in node.args["ifs"]]
-    return _chosen(tests, given, _NULL if default is None else typer(default), "CASE")
+    values = [typer(branch.args["true"]) for branch in node.args["ifs"]]
+    return _chosen(tests, values, _NULL if default is None else typer(default), "CASE")
 
 
 def _if(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
@@ -499,9 +501,9 @@ def _if(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     return _chosen([test], [typer(node.args["true"])], _NULL if other is None else typer(other), "IF")
 
 
-def _chosen(tests: list[_Typed], given: list[_Typed], default: _Typed, what: str) -> _Typed:
+def _chosen(tests: list[_Typed], branches: list[_Typed], default: _Typed, what: str) -> _Typed:
     """The value of the first test that is true."""
-    kind, (*values, rest) = _alike([*given, default], what)
+    kind, (*values, rest) = _alike([*branches, default], what)
 
     def compute(context: _Context) -> IntervalValue:
         total = rest.compute(context)

@@ -116,8 +116,8 @@ class Relations:
         if clause is None:
             raise InvalidInput("there is no FROM", why="no table is asked about", fix="name a table")
         joins = node.args.get("joins") or []
-        found = [self._source(each.this, named, depth) for each in (clause, *joins)]
-        (first, *others), bound = self._kept(found)
+        relations = [self._source(each.this, named, depth) for each in (clause, *joins)]
+        (first, *others), bound = self._cap_rows(relations)
         alias = _alias(clause.this)
         scope = {alias: first.columns}
         sql = exp.Select().from_(_aliased(first, alias))
@@ -132,7 +132,7 @@ class Relations:
                     fix="rename one with AS",
                 )
             before = Sources(sql, Scope(scope), unit, is_public)
-            sql, scope[alias], unit = self._joined(join, before, alias, other)
+            sql, scope[alias], unit = self._join(join, before, alias, other)
             is_public = is_public and other.is_public
         columns = Scope(scope)
         where = node.args.get("where")
@@ -155,23 +155,23 @@ class Relations:
             return self._union(node, known, depth)
         if not isinstance(node, exp.Select):
             raise _not_a_relation(node)
-        for name in _CLAUSES.keys() & {name for name, given in node.args.items() if given}:
+        for name in _CLAUSES.keys() & {name for name, argument in node.args.items() if argument}:
             what, why, fix = _CLAUSES[name]
             raise Refused(f"{what} in a sub-query is not supported", why=why, fix=fix)
         check_clauses(node, {"expressions", "from_", "joins", "where", "group", "with_", "kind", "distinct"})
-        found = self.sources(node, known, depth)
+        sources = self.sources(node, known, depth)
         if node.args.get("group") or any(item.find(exp.AggFunc) for item in node.expressions):
-            return self._per_unit(node, found)
-        return self._projected(node, found)
+            return self._per_unit(node, sources)
+        return self._project(node, sources)
 
-    def _kept(self, found: list[Relation]) -> tuple[list[Relation], int | None]:
+    def _cap_rows(self, relations: list[Relation]) -> tuple[list[Relation], int | None]:
         """The sides of a join, each with a capped number of rows per unit, and that number."""
-        protected = [side for side in found if not side.is_public]
+        protected = [side for side in relations if not side.is_public]
         if len(protected) < 2:
-            return found, protected[0].bound if len(found) == len(protected) == 1 else None
+            return relations, protected[0].bound if len(relations) == len(protected) == 1 else None
         most = rows_to_keep([side.bound for side in protected])
         sides, total = [], 1
-        for side in found:
+        for side in relations:
             is_few = side.is_public or (side.bound is not None and side.bound <= most)
             if not is_few:
                 self.kept = min(most, self.kept or most)
@@ -180,7 +180,7 @@ class Relations:
             bound = side.bound if is_few else most
             sides.append(replace(side, sql=sql, bound=bound))
             total *= bound or 1
-        return sides, total if len(found) == len(protected) else None
+        return sides, total if len(relations) == len(protected) else None
 
     # Where rows come from
 
@@ -269,7 +269,7 @@ class Relations:
 
     # Joins
 
-    def _joined(
+    def _join(
         self, join: exp.Join, before: Sources, alias: str, other: Relation
     ) -> tuple[exp.Select, tuple[Column, ...], exp.Expr | None]:
         """The SELECT with one more join, the columns that it adds, and the unit."""
@@ -314,24 +314,24 @@ class Relations:
 
     # Sub-queries
 
-    def _projected(self, node: exp.Select, found: Sources) -> Relation:
-        items = [(name, as_column(typed)) for name, typed in _items(node, found)]
+    def _project(self, node: exp.Select, sources: Sources) -> Relation:
+        items = [(name, as_column(typed)) for name, typed in _items(node, sources)]
         if node.args.get("distinct"):
             check_clauses(node.args["distinct"], set())
-            if not found.is_public and found.unit is None:
+            if not sources.is_public and sources.unit is None:
                 raise _mixed("SELECT DISTINCT")
             for _, typed in items:
                 _comparable(typed)
-        sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
-        if found.unit is not None:
-            sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
+        sql = sources.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
+        if sources.unit is not None:
+            sql = sql.select(exp.alias_(sources.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
-        return Relation(sql, _columns(items), found.is_public, found.most, bound=found.bound)
+        return Relation(sql, _columns(items), sources.is_public, sources.most, bound=sources.bound)
 
-    def _per_unit(self, node: exp.Select, found: Sources) -> Relation:
+    def _per_unit(self, node: exp.Select, sources: Sources) -> Relation:
         """GROUP BY the unit (and more): each row is made of one unit's rows."""
-        if found.is_public:
+        if sources.is_public:
             raise Unsupported(
                 "a public table is aggregated in a sub-query",
                 why="the sub-query reads no protected row, so it needs no privacy budget",
@@ -340,10 +340,10 @@ class Relations:
         group = node.args.get("group")
         check_clauses(group, {"expressions"}) if group is not None else None
         keys = [
-            _comparable(compile_expression(resolve_reference(key, node, found.scope), found.scope))
+            _comparable(compile_expression(resolve_reference(key, node, sources.scope), sources.scope))
             for key in (group.expressions if group is not None else [])
         ]
-        if found.unit is None or not any(key.column is not None and key.column.is_unit for key in keys):
+        if sources.unit is None or not any(key.column is not None and key.column.is_unit for key in keys):
             raise _mixed("an aggregate in a sub-query")
         if node.args.get("distinct"):
             raise Unsupported(
@@ -353,16 +353,16 @@ class Relations:
             )
         known = {key.sql.sql(): key for key in keys}
         items = [
-            (item.alias_or_name, as_column(_of_one_unit(item.unalias(), found.scope, known)))
+            (item.alias_or_name, as_column(_of_one_unit(item.unalias(), sources.scope, known)))
             for item in node.expressions
         ]
         _check_items(items)
-        sql = found.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
-        sql = sql.select(exp.alias_(found.unit.copy(), UNIT, quoted=True))
+        sql = sources.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
+        sql = sql.select(exp.alias_(sources.unit.copy(), UNIT, quoted=True))
         # A literal is the same in all rows, and some engines would take it for something else.
         by = [key.sql.copy() for key in keys if not key.is_literal]
-        sql = sql.group_by(*by, found.unit.copy())
-        most, bound = (1, 1) if len(keys) == 1 else (found.most, found.bound)
+        sql = sql.group_by(*by, sources.unit.copy())
+        most, bound = (1, 1) if len(keys) == 1 else (sources.most, sources.bound)
         return Relation(sql, _columns(items), is_public=False, most=most, bound=bound)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
@@ -466,7 +466,7 @@ def _comparable(typed: TypedExpression) -> TypedExpression:
     return typed
 
 
-def _items(node: exp.Select, found: Sources) -> list[tuple[str, TypedExpression]]:
+def _items(node: exp.Select, sources: Sources) -> list[tuple[str, TypedExpression]]:
     """The columns of a SELECT, with stars written out."""
     items: list[tuple[str, TypedExpression]] = []
     for item in node.expressions:
@@ -476,11 +476,11 @@ def _items(node: exp.Select, found: Sources) -> list[tuple[str, TypedExpression]
         ):
             check_clauses(inner if isinstance(inner, exp.Star) else inner.this, set())
             table = inner.table if isinstance(inner, exp.Column) else ""
-            for alias, columns in found.scope.sources.items():
+            for alias, columns in sources.scope.sources.items():
                 if not table or alias.lower() == table.lower():
-                    items += [(column.name, found.scope.find(column.name, alias)) for column in columns]
+                    items += [(column.name, sources.scope.find(column.name, alias)) for column in columns]
         else:
-            items.append((item.alias_or_name, compile_expression(inner, found.scope)))
+            items.append((item.alias_or_name, compile_expression(inner, sources.scope)))
     _check_items(items)
     return items
 
@@ -550,8 +550,8 @@ def _quoted_column(name: str) -> exp.Expr:
 
 def check_clauses(node: exp.Expr, allowed: set[str]) -> None:
     """Refuse a node with a clause that would be ignored."""
-    for name, given in node.args.items():
-        if given and name not in allowed:
+    for name, argument in node.args.items():
+        if argument and name not in allowed:
             clause = name.strip("_").upper()
             raise Unsupported(
                 f"{describe_construct(node)} has a clause that is not supported here ({clause})",

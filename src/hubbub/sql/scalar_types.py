@@ -84,15 +84,15 @@ class Scope:
             raise InvalidInput(
                 f"there is no table {table!r} here", why="it is not in the FROM", fix="name it in the FROM"
             )
-        found = [
+        candidates = [
             (alias, column)
             for alias, columns in self.sources.items()
             if table is None or alias.lower() == table.lower()
             for column in columns
             if column.name.lower() == name.lower()
         ]
-        if len(found) == 1:
-            alias, column = found[0]
+        if len(candidates) == 1:
+            alias, column = candidates[0]
             sql = exp.column(
                 exp.to_identifier(column.name, quoted=True), exp.to_identifier(alias, quoted=True)
             )
@@ -107,7 +107,7 @@ class Scope:
                 is_complete=column.is_complete,
             )
         there = sorted({column.name for columns in self.sources.values() for column in columns})
-        if found:
+        if candidates:
             raise InvalidInput(
                 f"the column {name!r} is in two tables",
                 why="it is not clear which is meant",
@@ -277,18 +277,18 @@ def unknown_type_compared() -> InvalidInput:
 
 def union_of(sql: exp.Expr, kind: Kind, parts: list[TypedExpression]) -> TypedExpression:
     """A typed expression for a value that is one of these, with the union of their bounds and keys."""
-    shown = [part for part in parts if not (part.is_literal and part.value is None)]
+    values = [part for part in parts if not (part.is_literal and part.value is None)]
     bounds = None
-    if shown and all(part.bounds for part in shown):
-        lows, highs = zip(*(part.bounds for part in shown if part.bounds), strict=True)
+    if values and all(part.bounds for part in values):
+        lows, highs = zip(*(part.bounds for part in values if part.bounds), strict=True)
         bounds = (min(lows), max(highs))
     keys: tuple[Key, ...] | None = None
-    if shown and all(part.keys for part in shown):
-        known = dict.fromkeys(key for part in shown for key in part.keys or ())
-        nothing = (None,) if None in known or len(shown) < len(parts) else ()
+    if values and all(part.keys for part in values):
+        known = dict.fromkeys(key for part in values for key in part.keys or ())
+        nothing = (None,) if None in known or len(values) < len(parts) else ()
         keys = (*(key for key in known if key is not None), *nothing)
     size = min(part.size[0] for part in parts), max(part.size[1] for part in parts)
-    is_complete = keys is not None and all(part.is_complete for part in shown)
+    is_complete = keys is not None and all(part.is_complete for part in values)
     return TypedExpression(sql, kind, bounds, keys, size=size, is_complete=is_complete)
 
 
@@ -305,8 +305,8 @@ def make_condition(sql: exp.Expr, *parts: TypedExpression) -> TypedExpression:
 
 def check_arguments(node: exp.Expr, *names: str) -> None:
     """Refuse a call with arguments that would be ignored."""
-    for name, given in node.args.items():
-        if given and name not in names and name not in {"is_left", "typed", "safe"}:
+    for name, argument in node.args.items():
+        if argument and name not in names and name not in {"is_left", "typed", "safe"}:
             raise Unsupported(
                 f"{describe_construct(node)} has an argument or clause that is not supported here ({name})",
                 why="ignoring it would change the query",

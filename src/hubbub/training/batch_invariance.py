@@ -138,9 +138,11 @@ def _gradient_tensors(method: GradientMethod, batch: list[Tensor]) -> dict[tuple
     """All gradients and norms, with the same random numbers in random layers each time."""
     weights = torch.full(batch[0].shape[:2], 1 / batch[0].shape[1])
     with seed_generators(2), restore_state(method.objective):
-        found = method.gradients([x.clone() for x in batch], weights)
+        gradients = method.gradients([x.clone() for x in batch], weights)
         return {
-            (p, what): kept for p, gradient in found.items() for what, kept in _tensors_of(gradient).items()
+            (p, what): tensor
+            for p, gradient in gradients.items()
+            for what, tensor in _tensors_of(gradient).items()
         }
 
 

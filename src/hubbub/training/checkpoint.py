@@ -139,9 +139,9 @@ def save(trainer: "Trainer", path: Path, checkpoint_id: str) -> None:
         write_file(_checkpoint_content(trainer, checkpoint_id), path)
 
 
-def check_checkpoint_path(given: str | Path) -> Path:
+def check_checkpoint_path(location: str | Path) -> Path:
     """The path of a new checkpoint; refuses to overwrite data or a ledger."""
-    path = Path(given).resolve()
+    path = Path(location).resolve()
     if not path.parent.is_dir():
         raise InvalidInput(
             "the folder of the checkpoint does not exist",

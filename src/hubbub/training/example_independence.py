@@ -77,8 +77,8 @@ def differs(numbers: Tensor, others: Tensor) -> Tensor:
 
 def example_dimension(tensor: Tensor, examples: int) -> int | None:
     """The one dimension that counts examples, if it is unique."""
-    found = [dim for dim, size in enumerate(tensor.shape) if size and size % examples == 0]
-    return found[0] if len(found) == 1 else None
+    dimensions = [dim for dim, size in enumerate(tensor.shape) if size and size % examples == 0]
+    return dimensions[0] if len(dimensions) == 1 else None
 
 
 def find_row_orders(
@@ -200,14 +200,14 @@ def examples_are_independent(
     method: LayerRules, batches: Iterable[Sequence[Tensor]]
 ) -> OperationTrace | None:
     """The trace of the operations on these batches, each of prime size, if they keep examples independent."""
-    found: list[TraceRecorder] = []
+    recorders: list[TraceRecorder] = []
     for batch in batches:
         # Change another example, in another way, each time.
-        place = (1, batch[0].shape[0] - 3)[len(found) % 2]
-        trace = _trace_if_independent(method, list(batch), place, is_blank=len(found) % 2 == 1)
-        found += [] if trace is None else [trace]
-        if len(found) == _REQUIRED_BATCHES:
-            return OperationTrace.of(*found)
+        place = (1, batch[0].shape[0] - 3)[len(recorders) % 2]
+        trace = _trace_if_independent(method, list(batch), place, is_blank=len(recorders) % 2 == 1)
+        recorders += [] if trace is None else [trace]
+        if len(recorders) == _REQUIRED_BATCHES:
+            return OperationTrace.of(*recorders)
     return None
 
 
@@ -297,9 +297,9 @@ class _TrialRecorder(LayerRecorder):
 
     def record(self, outputs: Iterable[Tensor], parameter_gradients: Any) -> None:
         """See `LayerRecorder`."""
-        kept = list(outputs)
-        self.trials.append((parameter_gradients, [output.detach() + 1 for output in kept]))
-        super().record(kept, parameter_gradients)
+        tensors = list(outputs)
+        self.trials.append((parameter_gradients, [output.detach() + 1 for output in tensors]))
+        super().record(tensors, parameter_gradients)
 
 
 def _differs_only_at(first: list[Projection], other: list[Projection], prime: int, place: int) -> bool:
@@ -482,8 +482,8 @@ class _ExampleFollower(TorchDispatchMode):
 
 def _storage_id(tensor: Tensor) -> int:
     """The identity of its memory: a view derives from whatever its base derives from."""
-    found: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - the same for all tensors that share it
-    return found
+    identity: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - the same for all tensors that share it
+    return identity
 
 
 def _view_key(tensor: Tensor) -> tuple[Any, ...]:
@@ -495,8 +495,8 @@ def _written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The tensors that an operation writes into."""
     for place, said in enumerate(func._schema.arguments):  # noqa: SLF001 - torch's own declaration
         if said.alias_info is not None and said.alias_info.is_write:
-            given = args[place] if place < len(args) else kwargs.get(said.name)
-            yield from (x for x in tree_leaves(given) if isinstance(x, Tensor))
+            argument = args[place] if place < len(args) else kwargs.get(said.name)
+            yield from (x for x in tree_leaves(argument) if isinstance(x, Tensor))
 
 
 _WRAPPER_OPERATIONS = {"detach", "alias", "view"}

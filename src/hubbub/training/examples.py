@@ -221,8 +221,8 @@ def _cast(x: Tensor, like: Tensor) -> Tensor:
         return x.to(like.dtype)
     if not {x.dtype, like.dtype} <= _INTEGERS:
         return x
-    given, kept = torch.iinfo(x.dtype), torch.iinfo(like.dtype)
-    return x.to(like.dtype) if kept.min <= given.min and given.max <= kept.max else x
+    source, target = torch.iinfo(x.dtype), torch.iinfo(like.dtype)
+    return x.to(like.dtype) if target.min <= source.min and source.max <= target.max else x
 
 
 def _dataset_source(data: Any, padding_example: Any) -> tuple[FetchExamples, int, list[Tensor]]:
@@ -280,10 +280,10 @@ def _read_example(
         parts = collated if isinstance(collated, (tuple, list)) else [collated]
         if not all(map(_is_plain, parts)):
             return None
-        found = [_cast(part[0].detach(), like) for part, like in zip(parts, padding, strict=True)]
-        looks = [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in padding]
+        example = [_cast(part[0].detach(), like) for part, like in zip(parts, padding, strict=True)]
+        looks = [(x.shape, x.dtype) for x in example] == [(x.shape, x.dtype) for x in padding]
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - also panics of libraries; whatever it is, it concerns one example
         return None
-    return found if looks else None
+    return example if looks else None

@@ -163,12 +163,12 @@ class FactoredGradient:
         factors = [_reciprocal(size, x) for x, size in zip((self.a, self.b), sizes, strict=True)]
         a, b = self.a * factors[0], self.b * factors[1]
         gram = torch.bmm(a, a.mT).mul_(torch.bmm(b, b.mT))
-        found = gram.sum(2, dtype=torch.float64).sum(1).numpy()
+        norms = gram.sum(2, dtype=torch.float64).sum(1).numpy()
         relative_error = (self.a.shape[2] + self.b.shape[2] + 16) * UNIT_ROUNDOFF
         lost = self.a.shape[1] ** 2 * (self.a.shape[2] + self.b.shape[2]) * 2.0**-120
         with np.errstate(invalid="ignore"):
             scale = 1 / (factors[0].double() * factors[1].double()).view(-1).numpy() ** 2
-            return (np.maximum(found, 0.0) + lost) * scale + relative_error * self.squared_magnitudes
+            return (np.maximum(norms, 0.0) + lost) * scale + relative_error * self.squared_magnitudes
 
     @cached_property
     def squared_magnitudes(self) -> FloatArray:
@@ -239,10 +239,10 @@ class SparseGradient:
     @cached_property
     def squared_norms(self) -> FloatArray:
         """See `PerExampleGradient`: different tokens are different rows, so nothing cancels."""
-        found: FloatArray = np.bincount(
+        norms: FloatArray = np.bincount(
             self.owner.numpy(), weights=squared_norm_bounds(self.values), minlength=self.examples
         ).astype(np.float64)
-        return found
+        return norms
 
     @property
     def squared_magnitudes(self) -> FloatArray:
@@ -291,19 +291,19 @@ def squared_norm_bounds(rows: Tensor) -> FloatArray:
     """Upper bounds of Σ x² over each row, in double precision: squares cannot cancel."""
     numbers, length = rows.numpy(), rows.shape[1]
     dot = _dot if length > _SHORT_ROW else _einsum_dot
-    found: FloatArray = np.zeros(rows.shape[0])
+    bounds: FloatArray = np.zeros(rows.shape[0])
     with np.errstate(all="ignore"):
         for start in range(0, length, _MAX_FLOAT32_TERMS):
             part = numbers[:, start : start + _MAX_FLOAT32_TERMS]
-            found += dot(part, part)
+            bounds += dot(part, part)
         # Rows too small or too large for single-precision squares are computed again, in double precision.
-        is_extreme = ~((found > _MIN_SQUARE) & (found < _MAX_SQUARE))
+        is_extreme = ~((bounds > _MIN_SQUARE) & (bounds < _MAX_SQUARE))
         if np.logical_or.reduce(is_extreme):
-            found[is_extreme] = np.square(numbers[is_extreme].astype(np.float64)).sum(axis=1)
+            bounds[is_extreme] = np.square(numbers[is_extreme].astype(np.float64)).sum(axis=1)
             # Beyond this a weight, or a weight times a factor, would underflow.
-            found[~(found < _MAX_SQUARE)] = np.inf
-    found *= 1 + (min(length, _MAX_FLOAT32_TERMS) + 16) * UNIT_ROUNDOFF
-    return found
+            bounds[~(bounds < _MAX_SQUARE)] = np.inf
+    bounds *= 1 + (min(length, _MAX_FLOAT32_TERMS) + 16) * UNIT_ROUNDOFF
+    return bounds
 
 
 def _reciprocal(sizes: FloatArray, like: Tensor) -> Tensor:

@@ -226,8 +226,8 @@ class _StateSnapshot:
                 self._visit_function(one)
         elif isinstance(one, type):
             if _is_user_code(one.__module__):
-                kept = {name: value for name, value in vars(one).items() if not name.startswith("__")}
-                self.before[id(one)] = _Attributes(one), kept
+                attributes = {name: value for name, value in vars(one).items() if not name.startswith("__")}
+                self.before[id(one)] = _Attributes(one), attributes
                 self._objects += [getattr(value, "__func__", value) for value in vars(one).values()]
                 self._objects += one.__bases__
         elif isinstance(one, types.MethodType):
@@ -259,9 +259,9 @@ class _StateSnapshot:
                 self._save_names(one, vars(value), attributes)
 
     def _save_names(self, who: Any, where: dict[str, Any], names: frozenset[str]) -> None:
-        kept = {name: where.get(name, _MISSING) for name in names}
-        self.before[id(who), id(where)] = _Namespace(where), kept
-        self._objects += [value for value in kept.values() if type(value) not in _ATOMS]
+        values = {name: where.get(name, _MISSING) for name in names}
+        self.before[id(who), id(where)] = _Namespace(where), values
+        self._objects += [value for value in values.values() if type(value) not in _ATOMS]
 
 
 def _is_small(one: Any) -> bool:
@@ -295,8 +295,8 @@ def _is_user_code(module: str | None) -> bool:
 
 @cache
 def _slot_names(kind: type) -> tuple[str, ...]:
-    found = [getattr(one, "__slots__", ()) for one in kind.__mro__]
-    return tuple(name for names in found for name in ([names] if isinstance(names, str) else names))
+    slots = [getattr(one, "__slots__", ()) for one in kind.__mro__]
+    return tuple(name for names in slots for name in ([names] if isinstance(names, str) else names))
 
 
 @cache

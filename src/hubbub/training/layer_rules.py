@@ -287,18 +287,18 @@ def _attention(
     is_causal: bool = False,  # noqa: FBT001, FBT002
 ) -> tuple[Tensor, Tensor | None]:
     """Multi-head attention with its three projections as explicit products."""
-    given = [query, key, value]
+    operands = [query, key, value]
     if not module.batch_first:
-        given = [x.transpose(0, 1) for x in given]
+        operands = [x.transpose(0, 1) for x in operands]
     weights = module.in_proj_weight.chunk(3)
     biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
-    if given[0] is given[1] is given[2] or (query is key and key is value):
-        joint = F.linear(given[0], module.in_proj_weight, module.in_proj_bias)
-        inputs, outputs = [recorder.save_input(given[0])], [joint]
+    if operands[0] is operands[1] is operands[2] or (query is key and key is value):
+        joint = F.linear(operands[0], module.in_proj_weight, module.in_proj_bias)
+        inputs, outputs = [recorder.save_input(operands[0])], [joint]
         projected = list(joint.chunk(3, dim=-1))
     else:
-        projected = [F.linear(x, w, c) for x, w, c in zip(given, weights, biases, strict=True)]
-        inputs, outputs = [recorder.save_input(x) for x in given], projected
+        projected = [F.linear(x, w, c) for x, w, c in zip(operands, weights, biases, strict=True)]
+        inputs, outputs = [recorder.save_input(x) for x in operands], projected
 
     def parameter_gradients(*bs: Tensor) -> ParameterGradients:
         products = [
@@ -315,12 +315,12 @@ def _attention(
         ]
         for same in zip(*products, strict=True):
             parameter = same[0][0]
-            found = [gradient for _, gradient in same]
+            gradients = [gradient for _, gradient in same]
             yield (
                 parameter,
-                found[0]
-                if len(found) == 1
-                else DenseGradient(torch.cat([part.dense() for part in found], dim=1)),
+                gradients[0]
+                if len(gradients) == 1
+                else DenseGradient(torch.cat([part.dense() for part in gradients], dim=1)),
             )
 
     if module.in_proj_weight.requires_grad or _is_trained(module.in_proj_bias):

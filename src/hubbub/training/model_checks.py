@@ -422,12 +422,12 @@ def _reproduces(method: GradientMethod, reference: Gradients, batch: list[Tensor
         return False
 
 
-def _gradients_agree(reference: Gradients, found: Gradients) -> bool:
-    if not set(found) <= set(reference):
+def _gradients_agree(reference: Gradients, candidate: Gradients) -> bool:
+    if not set(candidate) <= set(reference):
         return False
     for parameter, gradient in reference.items():
         truth = gradient.dense()
-        other = found[parameter].dense() if parameter in found else torch.zeros_like(truth)
+        other = candidate[parameter].dense() if parameter in candidate else torch.zeros_like(truth)
         if (
             not torch.isfinite(other).all()
             or (truth - other).norm() > _AGREEMENT_TOLERANCE * truth.norm() + 1e-6
@@ -481,15 +481,15 @@ class CheckedMethod(GradientMethod):
         Within a lot that must not have changed: the lot's first examples were computed with it.
         """
         self._rechecks += 1
-        found = self._choose_again() if self._rechecks <= _MAX_RECHECKS else self.method
-        is_same = _method_and_trace(found) == _method_and_trace(self.method)
+        method = self._choose_again() if self._rechecks <= _MAX_RECHECKS else self.method
+        is_same = _method_and_trace(method) == _method_and_trace(self.method)
         if within_lot and not is_same:
             raise ValuesChanged
-        if not found.is_per_unit and is_same:
-            found = Loop(
+        if not method.is_per_unit and is_same:
+            method = Loop(
                 self.objective, self.parameters, f"{Loop.name} (its operations change during the run)"
             )
-        self.method, self.name, self._was_rechecked = found, found.name, True
+        self.method, self.name, self._was_rechecked = method, method.name, True
 
 
 def _method_and_trace(method: GradientMethod) -> object:

@@ -209,30 +209,30 @@ class TraceRecorder(TorchFunctionMode):
         self._mark_outputs(out)
         return out
 
-    def _describe(self, given: Any) -> CallDescription:
-        kind = type(given)
+    def _describe(self, value: Any) -> CallDescription:
+        kind = type(value)
         if kind in _COMPARED_TYPES:
-            return given
+            return value
         if kind is float:
-            self.real_values.append(given)
+            self.real_values.append(value)
             return _NUMBER
-        if isinstance(given, Tensor):
-            return self._describe_tensor(given)
-        if isinstance(given, (tuple, list)):
-            return tuple([self._describe(part) for part in given])
+        if isinstance(value, Tensor):
+            return self._describe_tensor(value)
+        if isinstance(value, (tuple, list)):
+            return tuple([self._describe(part) for part in value])
         if kind is slice:
             return (
                 "slice",
-                self._describe(given.start),
-                self._describe(given.stop),
-                self._describe(given.step),
+                self._describe(value.start),
+                self._describe(value.stop),
+                self._describe(value.step),
             )
-        if isinstance(given, dict):
-            return tuple([(name, self._describe(given[name])) for name in sorted(given, key=str)])
-        if isinstance(given, np.integer):
-            return int(given)
-        if isinstance(given, (np.floating, complex)):
-            self.real_values += [float(given.real), float(given.imag)]
+        if isinstance(value, dict):
+            return tuple([(name, self._describe(value[name])) for name in sorted(value, key=str)])
+        if isinstance(value, np.integer):
+            return int(value)
+        if isinstance(value, (np.floating, complex)):
+            self.real_values += [float(value.real), float(value.imag)]
             return _NUMBER
         return kind
 
@@ -322,12 +322,12 @@ def _function_kind(func: Any) -> str:
     """The category of a function, which is then cached."""
     name = getattr(func, "__name__", "")
     if name == "__get__":
-        found = _METADATA if getattr(func.__self__, "__name__", "") in _METADATA_ATTRIBUTES else _OTHER
+        kind = _METADATA if getattr(func.__self__, "__name__", "") in _METADATA_ATTRIBUTES else _OTHER
     elif name in _READING_FUNCTIONS:
-        found = _READING
+        kind = _READING
     elif name in _METADATA_METHODS:
-        found = _METADATA
+        kind = _METADATA
     else:
-        found = _SCALING if name in _SCALING_FUNCTIONS else _OTHER
-    _function_kinds[func] = found
-    return found
+        kind = _SCALING if name in _SCALING_FUNCTIONS else _OTHER
+    _function_kinds[func] = kind
+    return kind

@@ -58,14 +58,14 @@ class Objective(nn.Module):
             with torch.no_grad():
                 changed = self.augment(*batch)
             batch = (changed, *batch[1:]) if isinstance(changed, Tensor) else tuple(changed)
-        found = self.losses(self.model, *batch)
-        if not isinstance(found, Tensor) or found.dim() == 0 or found.shape[0] != examples:
+        losses = self.losses(self.model, *batch)
+        if not isinstance(losses, Tensor) or losses.dim() == 0 or losses.shape[0] != examples:
             raise InvalidInput(
                 "the loss is not one number per example",
                 why="each example's gradient is clipped separately",
                 fix='return the losses of the batch as a vector, for example with reduction="none"',
             )
-        return found.flatten(1).mean(1) if found.dim() > 1 else found
+        return losses.flatten(1).mean(1) if losses.dim() > 1 else losses
 
 
 @dataclass(eq=False)
@@ -250,7 +250,7 @@ class LayerRules(GradientMethod):
 
 def backward(losses: Tensor, edges: Sequence[GradientEdge], shares: Tensor) -> Sequence[Tensor | None]:
     """As `torch.autograd.grad`, which a function mode would see as one call, without the calls inside."""
-    found: Sequence[Tensor | None] = _engine_run_backward(
+    gradients: Sequence[Tensor | None] = _engine_run_backward(
         (losses,),
         (shares,),
         False,  # keep_graph
@@ -259,7 +259,7 @@ def backward(losses: Tensor, edges: Sequence[GradientEdge], shares: Tensor) -> S
         True,  # allow_unreachable
         accumulate_grad=False,
     )
-    return found
+    return gradients
 
 
 def _own_parameters(module: nn.Module) -> list[nn.Parameter]:
