@@ -224,7 +224,7 @@ def test_label_distinguishes_declared_and_estimated_bounds():
     assert found["bounds estimated privately"] == ["x"]
     low, high = (Fraction(end) for end in found["bounds"]["x"])
     assert low <= 16
-    assert high == 128  # some 3,600 rows are from 64 on, far above the noise
+    assert 128 <= high <= 192  # some 3,600 rows are from 64 on, far above the noise
 
 
 def test_repr_is_one_line_and_html_a_small_table(data):

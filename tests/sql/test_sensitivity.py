@@ -234,7 +234,10 @@ def test_sensitivity_is_attained_on_keys_and_limits(key, neighbours):
     world = world_named(f"{key}, {neighbours.value}")
     many = 2 if key == "u" else 1
     plan = world.dataset.sql(
-        "SELECT t.g, COUNT(t.g) AS n FROM t GROUP BY t.g", epsilon=1, delta=1e-6, groups_per_unit=many
+        "SELECT t.g, COUNT(DISTINCT t.x) AS n FROM t GROUP BY t.g",
+        epsilon=1,
+        delta=1e-6,
+        groups_per_unit=many,
     )
     plan = plan.with_limits(rows=4)
     found = []

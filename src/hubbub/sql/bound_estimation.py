@@ -4,8 +4,8 @@ The units' numbers of rows, or of groups, are put into bins that grow with them,
 released. From these the maximum with the least error is chosen (`limit_choice`): what is cut off from the
 units above it, against the noise that grows with it. The choice is post-processing.
 
-Bounds are estimated the same way: values are put into bins by their sign and their power of two, and the
-bounds are the ends of the outermost bins that stand out from the noise.
+Bounds are estimated the same way: values are put into bins by their sign and size, two to each power of two,
+and for each sign the bound with the least error is chosen from their noisy counts.
 
 Proof: docs/proofs/bounding.md, "The limit on rows", "Bounds that are found"
 """
@@ -19,23 +19,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.engines.engine import Engine
-from hubbub.engines.schema import Kind
+from hubbub.engines.schema import Bounds, Kind
 from hubbub.errors import Refused, Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
-from hubbub.sql.contribution_bounding import MAGNITUDES, MIN_POWER, ContributionBounding
+from hubbub.sql.bounding_sql import MAGNITUDE_ENDS, MAGNITUDES
+from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.known_limits import ContributionHistogram, FoundLimit
-from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES
+from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES, SizeBins
 from hubbub.sql.plan import EpsilonSplit, Plan
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
 from hubbub.sql.result import Result
 from hubbub.unit import Unit
 
-__all__ = ["estimate_bounds", "estimate_cut", "find_limits", "measure_limits", "use_known_limits"]
+__all__ = [
+    "estimate_bounds",
+    "estimate_cut",
+    "find_limits",
+    "measure_limits",
+    "read_bounds",
+    "use_known_limits",
+]
 
-_SURE = 1 - Fraction(1, 2**30)
-"""The confidence that no bound comes from noise alone: it could be any power of two."""
+_BOUND_ALARMS = 1000
+"""Noise is taken for values once in about this many queries."""
+_CLOSE_BINS = 4
+"""Two powers of two."""
+_VALUE_ENDS = (*MAGNITUDE_ENDS[1:], 2.0**64)
+VALUE_SIZES = SizeBins(_VALUE_ENDS, start=MAGNITUDE_ENDS[0], step=0.0, starts_at_largest=True)
+"""Sizes of values of one sign: each bin's upper end may be a bound."""
 _MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
 """E|Z|."""
 
@@ -138,19 +151,73 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
     query = replace(plan.query, keys=())
     bounding = ContributionBounding(query, ContributionBounds(rows), plan.unit.neighbours)
     estimated = plan.bounded.estimated_arguments
+    share = plan.split.bounds / max(1, len(estimated))
     bounds = {}
     for index in estimated:
-        share = plan.split.bounds / len(estimated)
-        noisy, noise = _release_histogram(plan.unit, engine, bounding.magnitude_histogram(index), share)
-        outstanding = np.flatnonzero(noisy > noise.error(_SURE, coordinates=MAGNITUDES))
-        if not outstanding.size:
+        histogram = bounding.magnitude_histogram(index)
+        noisy, noise = _release_histogram(plan.unit, engine, histogram, share)
+        # In units that count with all their rows: then noise and limits are as for rows per unit.
+        whole = float(histogram.sensitivity.l1)
+        mean_noise = len(plan.bounded.aggregates) / float(plan.split.aggregates)
+        found = read_bounds(noisy / whole, float(noise.scale) / whole, mean_noise, plan.bounded.answers)
+        if found is None:
             raise Refused(
                 f"no bounds stood out for {plan.query.arguments[index].name}",
                 why="there are too few values for so small an epsilon; what was charged stays charged",
                 fix="declare the bounds, or ask with a larger epsilon",
             )
-        bounds[index] = _bin_ends(int(outstanding[0]))[0], _bin_ends(int(outstanding[-1]))[1]
+        bounds[index] = found
     return plan.with_value_bounds(bounds)
+
+
+def read_bounds(seen: NDArray[np.float64], scale: float, noise: float, answers: int) -> Bounds | None:
+    """Bounds of the least expected error, from noisy counts by sign and size; None if nothing stands out.
+
+    Each sign has the limit of the least regret, as rows per unit have: one odd value does not decide. Where
+    only one sign has values, the bound closer to zero is below the last bin that stands out.
+
+    Args:
+        seen: the noisy counts, in units.
+        scale: the scale of their noise.
+        noise: the mean absolute noise of an answer, for a limit of 1.
+        answers: the number of answers over which values are spread.
+    """
+    half = len(MAGNITUDE_ENDS)
+    clear = scale * math.log(_BOUND_ALARMS * MAGNITUDES)
+    sides = [seen[:half][::-1], seen[half + 1 :]]  # negative and positive ones, by size
+    ends: list[Fraction | None] = []
+    for side in sides:
+        if side.max() <= clear:
+            ends.append(None)
+            continue
+        choice = VALUE_SIZES.choose(side, scale, np.array(_VALUE_ENDS) * noise, groups=answers)
+        ends.append(Fraction(choice.limit))
+    low, high = ends
+    has_zeros = seen[half] > clear
+    least = Fraction(MAGNITUDE_ENDS[0])
+    if low is None and high is None:
+        return (-least, least) if has_zeros else None
+    if low is not None and high is not None:
+        return -low, high
+    side = sides[0] if high is None else sides[1]
+    near = Fraction(0) if has_zeros else _near_end(side, scale)
+    far = low if high is None else high
+    assert far is not None
+    near = min(near, far / 2)
+    return (-far, -near) if high is None else (near, far)
+
+
+def _near_end(side: NDArray[np.float64], scale: float) -> Fraction:
+    """The bound closer to zero: 0, or far below the smallest bin that stands out if all are close.
+
+    What is clamped up to it is not seen, and may be many rows; so it is chosen only where it pays.
+    """
+    largest = int(np.argmax(side))
+    places = np.arange(side.size)
+    away = np.maximum(largest - places, 1).astype(np.float64)
+    first = int(np.flatnonzero((side > scale * np.log(_BOUND_ALARMS * away**2)) | (places == largest))[0])
+    is_close = largest - first <= _CLOSE_BINS
+    return Fraction(MAGNITUDE_ENDS[first - _CLOSE_BINS]) if is_close and first >= _CLOSE_BINS else Fraction(0)
 
 
 def _release_histogram(
@@ -167,17 +234,6 @@ def _release_histogram(
     )
     value = Bounded(counts, bounded.sensitivity, unit, bounded.rule)
     return noise.release(value).value, noise
-
-
-def _bin_ends(index: int) -> tuple[Fraction, Fraction]:
-    """The two ends of a bin of magnitudes; the middle one holds what is close to zero."""
-    middle = MAGNITUDES // 2
-    if index == middle:
-        least = Fraction(2) ** MIN_POWER
-        return -least, least
-    power = MIN_POWER + abs(index - middle) - 1
-    near, far = Fraction(2) ** power, Fraction(2) ** (power + 1)
-    return (near, far) if index > middle else (-far, -near)
 
 
 def _is_possible(plan: Plan) -> bool:

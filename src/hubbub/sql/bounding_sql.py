@@ -16,6 +16,8 @@ from hubbub.sql.value_encoding import WEIGHT_BITS, Partition
 from hubbub.unit import Neighbours
 
 __all__ = [
+    "MAGNITUDES",
+    "MAGNITUDE_ENDS",
     "bin_index",
     "capped_weight",
     "capped_weights",
@@ -31,6 +33,13 @@ __all__ = [
 
 _COUNT_BITS, _MAX_COUNT_BITS = 16, 32
 """Counts are released in steps of 2^-16 of a row; where a unit touches many groups, of down to 2^-32."""
+
+
+MAGNITUDE_ENDS: tuple[float, ...] = tuple(
+    part * 2.0**power for power in range(-32, 64) for part in (1.0, 1.5)
+)
+MAGNITUDES = 2 * len(MAGNITUDE_ENDS) + 1
+"""Bins by sign and size, two to each power of two from 2^-32 on, and one for smaller values."""
 
 
 @lru_cache(maxsize=256)

@@ -22,6 +22,8 @@ from hubbub.engines.total_functions import format_double
 from hubbub.errors import InvalidInput
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
 from hubbub.sql.bounding_sql import (
+    MAGNITUDE_ENDS,
+    MAGNITUDES,
     bin_index,
     capped_weight,
     capped_weights,
@@ -39,13 +41,10 @@ from hubbub.sql.scalar_functions import exact_sum, step_bits
 from hubbub.sql.value_encoding import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.unit import Neighbours
 
-__all__ = ["MAGNITUDES", "MIN_POWER", "ContributionBounding"]
+__all__ = ["ContributionBounding"]
 
 _BIN_BITS = 30
 """Bins, which are many, are released as they are added up: a row that counts whole counts 2^30 in them."""
-MIN_POWER, _POWERS = -32, 96
-MAGNITUDES = 2 * _POWERS + 1
-"""Bins by sign and power of two, from 2^-32 to 2^64, with one in the middle for what is closer to zero."""
 _GIVEN, _ROWS = "_given", "_rows"
 _SALT = "hubbub"
 
@@ -464,11 +463,12 @@ class ContributionBounding:
     def magnitude_histogram(self, place: int) -> BoundedAggregate:
         """The weighted number of values of each sign and power of two, over all groups together."""
         x = f"x{place}"
-        ends = [format_double(2.0 ** (MIN_POWER + place)) for place in range(_POWERS)]
+        ends = [format_double(end) for end in MAGNITUDE_ENDS]
         far = (
             f"SELECT {x} AS x, {bin_index(f'ABS({x}) <', ends)} AS far, w FROM _weighted WHERE {is_finite(x)}"
         )
-        inner = f"SELECT CASE WHEN x > 0 THEN far ELSE -far END + {_POWERS} AS b, w FROM ({far}) AS _far"
+        signed = f"CASE WHEN x > 0 THEN far ELSE -far END + {len(MAGNITUDE_ENDS)}"
+        inner = f"SELECT {signed} AS b, w FROM ({far}) AS _far"
         sql = self._parse_over_rows(
             f"{self._weighted_rows_cte(Partition(('1',), 0, columns=(x,)), _BIN_BITS)} "
             f"SELECT b, {clamped_sum('w')} AS m0 FROM ({inner}) AS _binned GROUP BY b"

@@ -65,10 +65,12 @@ class SizeBins:
     """Where the first bin begins; sizes are above it."""
     step: float = 1.0
     """The distance of two sizes: 1 where they are whole numbers, 0 where they are not."""
+    starts_at_largest: bool = False
+    """True if sizes may be anywhere, so that the climb starts at the bin with the largest count."""
 
     def choose(
         self,
-        counts: Sequence[float] | NDArray[np.int64],
+        counts: Sequence[float] | NDArray[np.int64] | Floats,
         scale: float,
         noise: Sequence[float] | Floats,
         *,
@@ -94,7 +96,9 @@ class SizeBins:
         share = float(weights @ over[:, index] / total) if total > 0 else 0.0
         return LimitChoice(index, float(sizes[index]), min(1.0, max(0.0, share)))
 
-    def share_above(self, counts: Sequence[float] | NDArray[np.int64], scale: float, limit: float) -> float:
+    def share_above(
+        self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float, limit: float
+    ) -> float:
         """An estimate of the share of all contributions that a limit cuts off."""
         laws, weights = self._tails(np.asarray(counts, dtype=np.float64), scale)
         over = weights @ (laws @ np.maximum(self._middles - limit, 0))
@@ -141,7 +145,7 @@ class SizeBins:
         """
         sums = np.concatenate([[0.0], np.cumsum(seen)])
         bins, sizes = np.arange(len(self.ends)), np.array(self.ends)
-        here = 0
+        here = int(np.argmax(seen)) if self.starts_at_largest else 0
         while True:
             found = (-1, 0)
             rare = np.log(_FALSE_ALARMS * len(_WINDOWS) * (sizes / sizes[here]).clip(1))
@@ -157,7 +161,8 @@ class SizeBins:
             top, bottom = found
             while top > bottom:  # a window that stands out may be empty at its upper end
                 half = (top - bottom + 1) // 2
-                if sums[top + 1] - sums[top + 1 - half] > scale * _quantile(half, np.log([_DROP_ALARMS]))[0]:
+                alarms = np.log(_DROP_ALARMS * sizes[[top]] / sizes[top - half])
+                if sums[top + 1] - sums[top + 1 - half] > scale * _quantile(half, alarms)[0]:
                     bottom = top + 1 - half
                 else:
                     top -= half

@@ -1,0 +1,63 @@
+"""Bounds that are found: they fit the values, and one odd value does not decide."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hubbub as hb
+
+
+def found(values, *, epsilon=20, what="SUM(x)"):
+    """The bounds that are found; with so much ε noise is far below what is asserted."""
+    frame = pd.DataFrame({"who": range(len(values)), "x": np.asarray(values, dtype=float)})
+    data = hb.open(frame, table="t", unit="who", rows_per_unit=1)
+    answers = data.sql(f"SELECT {what} AS a FROM t", epsilon=epsilon, bounds={"x": "auto"}).run().value
+    low, high = (eval_fraction(end) for end in answers.facts["bounds"]["x"])
+    return low, high, answers
+
+
+def eval_fraction(text):
+    top, _, bottom = text.partition("/")
+    return int(top) / int(bottom or 1)
+
+
+def test_bounds_are_close_to_the_values():
+    low, high, _ = found(np.linspace(0, 100, 20_000))
+    assert low == 0
+    assert 96 <= high <= 192
+    low, high, answers = found(np.linspace(-50, 100, 20_000), what="AVG(x)")
+    assert -96 <= low <= -48
+    assert 96 <= high <= 192
+    assert answers["a"] == pytest.approx([25], abs=1)
+
+
+def test_one_odd_value_does_not_decide():
+    plain = np.linspace(0, 100, 20_000)
+    for odd in (1e9, -1e9, 1e-9):
+        low, high, answers = found(np.append(plain, odd), what="AVG(x)")
+        assert low == 0
+        assert 96 <= high <= 192
+        assert answers["a"] == pytest.approx([50], abs=1)
+
+
+def test_values_of_one_sign_far_from_zero_have_two_ends():
+    low, high, _ = found(np.linspace(1000, 1100, 20_000))
+    assert 100 <= low <= 768
+    assert 1100 <= high <= 2048
+    low, high, _ = found(-np.linspace(1000, 1100, 20_000))
+    assert -2048 <= low <= -1100
+    assert -768 <= high <= -100
+
+
+def test_a_heavy_tail_is_cut_where_the_error_is_least():
+    values = np.random.default_rng(1).lognormal(3, 1.5, 20_000)
+    low, high, _ = found(values, epsilon=1)
+    assert low == 0
+    above = int((values > high).sum())
+    assert above <= 40  # the largest values of some units, not of hundreds
+    assert high <= 64 * values.max()
+
+
+def test_zeros_have_bounds_too():
+    low, high, _ = found(np.zeros(5000))
+    assert low == -high == -(2.0**-32)
