@@ -214,7 +214,7 @@ def test_foreign_text_is_refused(text):
     [
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("7", "not a mechanism"),
+        ("7", "not a record"),
         (changed(kind="laplace/9"), "does not know its kind"),
         (changed(more=1), "fields do not match"),
         (changed(scale="1e5"), "not an exact rational"),

@@ -191,7 +191,10 @@ class RecordCodec(Generic[_T]):
             raise ValueError("this version does not know its kind")
         if frozenset(rest) != _field_names(record_class):
             raise ValueError("its fields do not match its kind")
-        return record_class(**{name: decode(rest[name], self.decode, (int, bool)) for name in rest})
+        value = record_class(**{name: decode(rest[name], self.decode, (int, bool)) for name in rest})
+        if any(rest[name] is None and getattr(value, name) is not None for name in rest):
+            raise ValueError("one of its fields is missing")  # a default would be a guess at what was meant
+        return value
 
 
 def _field_names(record_class: Any) -> frozenset[str]:
