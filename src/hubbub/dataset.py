@@ -223,7 +223,7 @@ class Dataset:
             by: Group keys by which groups per unit are measured: names of columns, or lists of names.
             table: The table; the first protected one if omitted.
             keys: Public group keys of columns, as in the later queries.
-            allow_large_epsilon: Confirms an ε above 20.
+            allow_large_epsilon: Confirms an ε above `hubbub.accounting.budget.LARGE_EPSILON`.
             progress: Called with the name of each step.
 
         Guarantee: it costs no unit more than ε.

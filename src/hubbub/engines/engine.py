@@ -1,4 +1,7 @@
-"""The engine protocol: an engine holds the rows and gives out aggregates as exact integers, nothing else."""
+"""The engine protocol: an engine holds the rows and gives out aggregates as exact integers, nothing else.
+
+A new engine subclasses `remote.RemoteEngine`; docs/engines.md says what it takes.
+"""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

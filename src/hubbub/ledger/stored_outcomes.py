@@ -3,6 +3,8 @@
 A failure may disclose as much as an answer: it can depend on rows and on noise. So it is an outcome like any
 other, and is raised again whenever the same question is asked.
 
+The text of an answer is `sql.result.Result.to_json`; this module makes the text of a refusal or a failure.
+
 Only the attempt that made a charge may run it. Another process that finds the charge without an outcome waits
 while that attempt may still be running. If the attempt has ended, or takes too long, the question is charged
 again. A wrong guess about an attempt decides who waits and who pays again; a charge is never run twice.

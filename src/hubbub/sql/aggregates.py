@@ -1,7 +1,8 @@
 """The integers that are released for each aggregate, and the estimates computed from them.
 
 An aggregate is one vector of noisy integers for each group. Counts, sums, means, variances and covariances of
-the same values come from one aggregate. Quantiles are in `quantile_aggregates`.
+the same values come from one aggregate. Quantiles are in `quantile_aggregates`; `aggregate_calls` recognises
+the SQL function that asks for each.
 
 Proof: docs/proofs/intervals.md
 """
