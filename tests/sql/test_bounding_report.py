@@ -61,7 +61,7 @@ CASES = [
     ("COUNT(DISTINCT unit)", "public", {"groups_per_unit": 1}, [2, 2]),
     ("COUNT(*)", "private", {"rows_per_unit": 3, "groups_per_unit": 2}, [2, 2]),
     ("COUNT(*)", "private", {"rows_per_unit": 9, "groups_per_unit": 9}, [0, 4]),
-    ("COUNT(*)", "private", {"rows_per_unit": 9, "groups_per_unit": 9, "rows_per_group": 2}, [1, 3]),
+    ("COUNT(*)", "private", {"rows_per_unit": 20, "groups_per_unit": 9, "rows_per_group": 2}, [1, 3]),
     ("COUNT(DISTINCT unit)", "private", {"rows_per_unit": 2, "groups_per_unit": 2}, [1, 3]),
     # Different values: unit 1 has four, 2 has one but in three groups, 3 has one.
     ("COUNT(DISTINCT x)", "none", {"rows_per_unit": 1}, [1, 3]),

@@ -66,7 +66,7 @@ def test_limits_on_rows_and_on_groups_hold_together(rows, groups, heavy, light):
 
 
 def test_inapplicable_row_limit_is_not_stated(visits):
-    data = hb.open(visits, table="visits", unit="patient", keys={"region": REGIONS}, rows_per_unit=8)
+    data = hb.open(visits, table="visits", unit="patient", keys={"region": REGIONS}, rows_per_unit=20)
     text = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
     plan = data.sql(text, epsilon=1, groups_per_unit=3, rows_per_group=5)
     assert plan.label()["rows per unit"] is None

@@ -46,7 +46,7 @@ def visits():
 
 
 ROWS = {"rows_per_unit": 3}
-BY_GROUPS = {"groups_per_unit": 2, "rows_per_group": 2, "rows_per_unit": 3}
+BY_GROUPS = {"groups_per_unit": 2, "rows_per_group": 2, "rows_per_unit": 5}
 BOUNDINGS = {"rows": ROWS, "groups": BY_GROUPS, "rows are units": {}}
 
 

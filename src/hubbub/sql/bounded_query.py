@@ -102,6 +102,19 @@ class BoundedQuery:
         )
 
     @property
+    def is_by_groups(self) -> bool:
+        """True if sums over rows are weighted by groups, and by rows in each."""
+        bounds = self.contribution_bounds
+        is_limited = bounds.groups is not None and bounds.rows_per_group is not None
+        return self.query.is_keyed and bool(self.query.keys) and is_limited
+
+    def with_weights_by_rows(self) -> "BoundedQuery":
+        """The same query without the bound on rows in each group."""
+        made = replace(self, contribution_bounds=replace(self.contribution_bounds, rows_per_group=None))
+        made.__dict__["aggregates"] = self.aggregates  # computed once: they do not depend on limits
+        return made
+
+    @property
     def _only_units(self) -> bool:
         return all(call.kind == "units" or call.per_group for call in self.query.aggregates)
 

@@ -202,6 +202,10 @@ def explain_plan(plan: "Plan") -> str:
     if plan.bounded.selects_keys:
         mechanism = plan.stability_histogram or plan.partition_selection
         lines.append(f"keys: {mechanism} (docs/proofs/partition-selection.md)")
+    if plan.choice is not None:
+        name, others = plan.choice
+        worse = "; ".join(f"{other} {ratio:.3g}" for other, ratio in others)
+        lines.append(f"chosen: {name}, of the least expected error; that of others, as a multiple: {worse}")
     return "\n".join([render_plan(plan), *map(escape, lines)])
 
 

@@ -40,6 +40,7 @@ from hubbub.sensitivity import Sensitivity
 from hubbub.sql import explain
 from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
 from hubbub.sql.bounded_query import PLANNING_LIMIT, BoundedQuery
+from hubbub.sql.choices import choose_plan
 from hubbub.sql.known_limits import Conditions, FoundLimit
 from hubbub.sql.moments import Estimate, Noise
 from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate, PlannedQuantiles
@@ -146,6 +147,8 @@ class Plan:
     """Contribution bounds that were chosen from noisy histograms."""
     conditions: Mapping[str, Conditions] = field(default_factory=dict, compare=False)
     """Which rows its contributions are counted over, so that a limit that was found is used again."""
+    choice: tuple[str, tuple[tuple[str, float], ...]] | None = field(default=None, compare=False)
+    """What was chosen, and the expected errors of what was not, as multiples of its own."""
 
     error_kind: ClassVar[str] = "none"
 
@@ -484,24 +487,32 @@ def make_plan(
     # Refusals that do not depend on the price: nothing to report, missing bounds.
     _ = bounded.units_above_bounds, bounded.aggregates
 
+    # With limits for both, rows may be weighted by all of a unit's rows or by its groups.
+    boundings = [("by groups" if bounded.is_by_groups else "by rows", bounded)]
+    if bounded.is_by_groups and bounds.rows is not None:
+        boundings.append(("by rows", bounded.with_weights_by_rows()))
+    is_gaussian_possible = allowed > 0 and not query.is_top and bool(bounded.additive_aggregates)
+
     def at(price: Fraction) -> Plan:
-        split = EpsilonSplit.of(bounded, price)
-        laplace = Plan(
-            bounded,
-            price,
-            allowed,
-            split,
-            is_gaussian=False,
-            post_processing=post_processing,
-            confidence=sure,
-            population=population,
-            runner=runner,
-            compile=compile,
-            conditions=conditions or {},
-        )
-        if allowed == 0 or query.is_top or not bounded.additive_aggregates:
-            return laplace
-        return _narrower(laplace, replace(laplace, is_gaussian=True))
+        candidates = []
+        for weights, each in boundings:
+            laplace = Plan(
+                each,
+                price,
+                allowed,
+                EpsilonSplit.of(each, price),
+                is_gaussian=False,
+                post_processing=post_processing,
+                confidence=sure,
+                population=population,
+                runner=runner,
+                compile=compile,
+                conditions=conditions or {},
+            )
+            candidates.append((f"Laplace noise, weights {weights}", laplace))
+            if is_gaussian_possible:
+                candidates.append((f"Gaussian noise, weights {weights}", replace(laplace, is_gaussian=True)))
+        return choose_plan(candidates) if len(candidates) > 1 else candidates[0][1]
 
     if epsilon is not None:
         plan = at(parse_positive(epsilon, "epsilon"))
@@ -523,16 +534,6 @@ def _check_keys(query: Query, delta: Fraction) -> None:
             why="a key that only one person has may be shown with some small chance, which is delta",
             fix=f"declare them as {{keys={names}=a,b,c}}, or pass {{delta=1e-6}} to select them privately",
         )
-
-
-def _narrower(laplace: Plan, gaussian: Plan) -> Plan:
-    """The plan with the narrower noise, aggregate by aggregate, in the geometric mean."""
-    total = 0.0
-    for one, two in zip(laplace.aggregates, gaussian.aggregates, strict=True):
-        if isinstance(one, NoisyAggregate) and isinstance(two, NoisyAggregate):
-            widths = [each.noise.error(laplace.confidence) for each in (one, two)]
-            total += math.log(widths[0] + 1) - math.log(widths[1] + 1)
-    return laplace if total <= 0 else gaussian
 
 
 def _parse_errors(query: Query, error: Mapping[str, Number]) -> dict[int, Fraction]:

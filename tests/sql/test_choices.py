@@ -1,0 +1,72 @@
+"""Of mechanisms that keep the promise, that of the least expected error is taken; explain says why."""
+
+import duckdb
+import pytest
+
+import hubbub as hb
+
+KEYS = {"g": list(range(60))}
+
+
+@pytest.fixture(scope="module")
+def data():
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT i // 8 AS who, i % 60 AS g, 1.0 AS x FROM range(8000) r(i)")
+    return hb.open(connection, table="t", unit="who", keys=KEYS, bounds={"x": (0, 9)})
+
+
+TEXT = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
+
+
+def expected(plan):
+    [each] = plan.aggregates
+    return each.noise.expected_error * float(each.bounded.step)
+
+
+def test_without_delta_there_is_nothing_to_choose(data):
+    plan = data.sql(TEXT, epsilon=1, rows_per_unit=8)
+    assert plan.choice is None
+    assert not plan.is_gaussian
+
+
+def test_gaussian_noise_is_taken_where_it_is_smaller(data):
+    limits = {"groups_per_unit": 40, "rows_per_group": 1}
+    many = data.sql(TEXT, epsilon=1, delta=1e-6, **limits)
+    assert many.is_gaussian
+    assert expected(many) < expected(data.sql(TEXT, epsilon=1, **limits))
+    few = data.sql(TEXT, epsilon=1, delta=1e-6, rows_per_unit=1)
+    assert not few.is_gaussian
+    name, [(other, ratio)] = few.choice
+    assert (name, other) == ("Laplace noise, weights by rows", "Gaussian noise, weights by rows")
+    assert ratio > 1
+
+
+def test_weights_by_rows_or_groups_are_chosen_by_declared_limits(data):
+    rows = data.sql(TEXT, epsilon=1, rows_per_unit=8, groups_per_unit=8, rows_per_group=2)
+    assert rows.aggregates[0].bounded.rule == "Weights by rows"
+    name, [(other, ratio)] = rows.choice
+    assert name == "Laplace noise, weights by rows"
+    assert other == "Laplace noise, weights by groups"
+    assert ratio == pytest.approx(2, rel=0.01)
+    groups = data.sql(TEXT, epsilon=1, rows_per_unit=40, groups_per_unit=8, rows_per_group=2)
+    assert groups.aggregates[0].bounded.rule == "Weights by groups"
+    assert expected(groups) == pytest.approx(2 * expected(rows), rel=0.01)
+
+
+def test_explain_says_why_and_by_how_much(data):
+    plan = data.sql(TEXT, epsilon=1, delta=1e-6, rows_per_unit=8, groups_per_unit=8, rows_per_group=1)
+    said = plan.explain()
+    name, others = plan.choice
+    assert f"chosen: {name}, of the least expected error" in said
+    assert len(others) == 3
+    assert all(ratio >= 1 for _, ratio in others)
+
+
+def test_the_choice_is_no_part_of_the_data(data):
+    """The same declarations give the same choice, whatever the rows are."""
+    empty = duckdb.connect()
+    empty.execute("CREATE TABLE t (who INTEGER, g INTEGER, x DOUBLE)")
+    other = hb.open(empty, table="t", unit="who", keys=KEYS, bounds={"x": (0, 9)})
+    for given in ({"rows_per_unit": 8}, {"rows_per_unit": 9, "groups_per_unit": 3, "rows_per_group": 2}):
+        plans = [each.sql(TEXT, epsilon=1, delta=1e-6, **given) for each in (data, other)]
+        assert plans[0].choice == plans[1].choice
