@@ -191,6 +191,9 @@ SUBTLE = {
     "SELECT COUNT(*) AS n FROM (SELECT u, TRUE AS k, COUNT(*) AS c FROM r GROUP BY u, k) AS q": {},
     "SELECT COUNT(*) AS n FROM (SELECT u, 'x' AS k, 1.5 AS j FROM r GROUP BY u, k, j) AS q": {},
     "SELECT SUM(a) AS n, CORR(a, b) AS c, COUNT(*) AS m, MEDIAN(b) AS d FROM r": {},
+    "SELECT t, MEDIAN(a) AS m, MAX(b) AS n FROM r GROUP BY t": {
+        "bounds": {"a": (-(10**9), 10**9), "b": (0, 10**12)}
+    },
     "SELECT t, SUM(a) AS n, VARIANCE(b) AS v FROM r GROUP BY t": {"groups_per_unit": 2, "rows_per_group": 1},
     "SELECT t, COUNT(DISTINCT u) AS n FROM r GROUP BY t": {"groups_per_unit": 2},
     "SELECT t, SUM(a, contribution_bounds_per_group => (-9, 9)) AS s FROM r GROUP BY t": {
