@@ -22,6 +22,7 @@ __all__ = ["QuantileGrid"]
 
 _LINEAR = 1 << 15
 _OCTAVES = 31
+_NEAR_BITS = 7
 _MIN_EXPONENT = -900
 """Below it powers of two come near the least doubles, where products are not exact."""
 _MEASURE = 1 << 36
@@ -55,15 +56,16 @@ class QuantileGrid:
 
     @property
     def _exponents(self) -> range:
-        """Exponents of the floating-point numbers that have cells narrower than the equal ones."""
-        # The largest e with 2^(e − bits) below the width of an equal cell.
-        top = _floor_log2(self._width)
-        top -= Fraction(2) ** top == self._width
-        least = top + self._bits - _OCTAVES + 1
+        """Exponents of the floating-point numbers that have cells: those up to 128 equal cells from zero.
+
+        Further away an equal cell is less than a hundredth of a value, and engines compare but once.
+        """
+        stop = _floor_log2(self._width) + _NEAR_BITS
+        least = stop - _OCTAVES
         nearest = min(abs(end) for end in self.bounds) if self.bounds[0] * self.bounds[1] > 0 else Fraction(0)
         if nearest:
             least = max(least, _floor_log2(nearest))
-        return range(max(least, _MIN_EXPONENT), top + self._bits + 1)
+        return range(max(least, _MIN_EXPONENT), stop)
 
     @cached_property
     def _float_edges(self) -> NDArray[np.float64]:
@@ -131,7 +133,8 @@ class QuantileGrid:
         """
         low = format_double(self.bounds[0])
         factor = format_double(_LINEAR / (self.bounds[1] - self.bounds[0]))
-        linear = f"LEAST(GREATEST(FLOOR(({value} - {low}) * {factor}), 0), {_LINEAR - 1})"
+        # Not below 0: no value is below the lower bound.
+        linear = f"LEAST(FLOOR(({value} - {low}) * {factor}), {_LINEAR - 1})"
         if self.cells == _LINEAR:
             return linear
         start = self._float_index(float(self.bounds[0]))
