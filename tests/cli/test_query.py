@@ -349,6 +349,21 @@ def test_bounding_report_is_measured_if_paid_for():
     assert abs(answer_of(*words).facts["share above a contribution bound"]["value"] - 2546 / 20000) < 0.02
 
 
+def test_intervals_may_be_left_out():
+    words = (
+        "visits.parquet", "SELECT MEDIAN(age) AS age FROM visits", "--unit", "patient", "--epsilon", "1",
+        "--bounds", "age=0:120", "--rows-per-unit", "3",
+    )  # fmt: skip
+    with_, without = run("query", *words), run("query", *words, "--no-intervals")
+    assert "intervals cover" in with_.stdout
+    assert "Laplace noise; quantiles by the exponential mechanism" in with_.stdout
+    assert "interval" not in without.stdout
+    assert "how: quantiles by the exponential mechanism" in without.stdout
+    out = run("query", *words, "--no-intervals", "--format", "svg")
+    assert out.code
+    assert out.stderr.startswith("the format is svg, and --no-intervals is given")
+
+
 def test_confidence_is_in_the_heading():
     out = run("query", *COUNT, "--epsilon", "1", "--confidence", "0.5")
     assert "50 % interval" in out.stdout

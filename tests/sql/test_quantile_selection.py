@@ -28,7 +28,7 @@ from sql.tiny_quantiles import (
 )
 
 HALF, QUARTER, LOW, HIGH = Fraction(1, 2), Fraction(1, 4), Fraction(1, 10), Fraction(9, 10)
-FRACTIONS = [(HALF,), (QUARTER,), (LOW,), (HIGH,), (QUARTER, HALF), (LOW, HALF, HIGH)]
+FRACTIONS = [(HALF,), (QUARTER,), (LOW,), (HIGH,), (QUARTER, HALF), (HALF, HIGH), (LOW, HALF, HIGH)]
 
 
 def added(counts, unit):

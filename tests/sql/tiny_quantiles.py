@@ -69,7 +69,7 @@ def power_of_two(selection):
 
 def exact_law(selection, counts):
     """The probability of each tuple of positions in the only group, at ε = power_of_two·ln 2."""
-    return _law(selection, _rows(selection, counts), 0, len(selection.targets), power_of_two(selection))
+    return _law(selection, _rows(selection, counts), 0, len(selection.targets))
 
 
 def _rows(selection, counts):
@@ -90,10 +90,10 @@ def first_scores(selection, counts):
     return at
 
 
-def _law(selection, rows, start, stop, power):
+def _law(selection, rows, start, stop, *, level=0):
     if start == stop:
         return {(): Fraction(1)}
-    middle = (start + stop) // 2
+    middle, power = selection._first(start, stop, level), power_of_two(selection)
     step = next(each for each in selection.steps if each.which == middle)
     blocks, totals = _blocks(rows)
     found = selection._candidates(blocks, step, selection._goal(step, totals))
@@ -108,8 +108,8 @@ def _law(selection, rows, start, stop, power):
     total, out = sum(chances.values()), {}
     for position, chance in chances.items():
         at = np.array([position])
-        left = _law(selection, _split(rows, at, is_left=True), start, middle, power)
-        right = _law(selection, _split(rows, at, is_left=False), middle + 1, stop, power)
+        left = _law(selection, _split(rows, at, is_left=True), start, middle, level=level + 1)
+        right = _law(selection, _split(rows, at, is_left=False), middle + 1, stop, level=level + 1)
         for (one, p), (two, q) in product(left.items(), right.items()):
             out[*one, position, *two] = chance / total * p * q
     return out

@@ -384,6 +384,12 @@ def query(
                 why="there is no number to draw",
                 fix="select a COUNT, a SUM or an AVG, or choose another format",
             )
+        if written == "svg" and no_intervals:
+            raise InvalidInput(
+                "the format is svg, and --no-intervals is given",
+                why="a chart shows the intervals",
+                fix="leave --no-intervals out, or choose another format",
+            )
         if output is not None:
             check_output_path(output)  # now that it is known which files are data
         to_stderr = written != "table" or output is not None

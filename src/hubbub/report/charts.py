@@ -467,7 +467,7 @@ def _find_column(answers: "Result", name: str | None) -> "ResultColumn":
     raise InvalidInput(
         "there is no such column with an interval",
         why="only released numbers can be drawn",
-        fix=f"use one of: {', '.join(column.name for column in able)}",
+        fix=f"use one of: {', '.join(column.name for column in able)}" if able else "ask with intervals",
     )
 
 

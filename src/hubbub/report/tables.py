@@ -21,6 +21,9 @@ __all__ = [
     "format_rows",
 ]
 
+_EXPONENTIAL = "exponential mechanism"
+"""As labels name the mechanism that selects quantiles."""
+
 DIGITS = 12
 """Significant digits of ε and δ."""
 
@@ -100,6 +103,14 @@ def describe_plan(plan: "Plan", *, explain: bool) -> dict[str, Any]:
     }
 
 
+def _describe_mechanisms(label: Mapping[str, Any]) -> list[str]:
+    """Return the noise, and how quantiles were selected."""
+    names = label["mechanism"].split(", ")
+    noises = [name for name in names if name != _EXPONENTIAL]
+    selected = [f"quantiles by the {_EXPONENTIAL}"] if _EXPONENTIAL in names else []
+    return [*([f"{', '.join(noises)} noise"] if noises else []), *selected]
+
+
 def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
     """Return what was spent, for which unit, and how, in a few lines."""
     rows = label.get("rows per unit")
@@ -108,18 +119,18 @@ def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
     if label.get("groups per unit"):
         found = " (estimated privately)" if label.get("groups per unit estimated privately") else ""
         bounds.append(f"at most {label['groups per unit']} groups per unit{found}")
-    noise = f"selected by {label['mechanism']}" if plan.query.is_top else f"{label['mechanism']} noise"
-    parts = [noise, f"keys {label['keys']}" if plan.query.keys else "", *bounds]
+    how = [f"selected by {label['mechanism']}"] if plan.query.is_top else _describe_mechanisms(label)
+    parts = [*how, f"keys {label['keys']}" if plan.query.keys else "", *bounds]
     cost = f"{format_cost(plan)} for {plan.unit}"
     spent = f"spent: {cost}"
     if label.get("asked before"):
         when = f"as of {label['as of']}, version {label['version']} of the data"
         spent = f"asked before, {when}: {cost} was spent then, nothing now"
-    above = label.get("units above a contribution bound")
+    above, covers = label.get("units above a contribution bound"), label.get("interval covers")
     return [
         spent,
         f"how: {'; '.join(part for part in parts if part)}",
-        *([f"intervals cover {label['interval covers']}"] if bounds and not plan.query.is_top else []),
+        *([f"intervals cover {covers}"] if covers and bounds and not plan.query.is_top else []),
         *(
             f"{kind} per unit: {said}"
             for kind, said in label.get("limits", {}).items()

@@ -216,7 +216,7 @@ def _describe_integers(bounded: "BoundedAggregate") -> str:
 def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
     """The label of a plan, for programs and for people."""
     bounded, query, bounds = plan.bounded, plan.query, plan.contribution_bounds
-    noises = sorted({each.mechanism for each in plan.aggregates})
+    noises = sorted({name for each in plan.aggregates for name in each.mechanisms})
     return {
         "query": query.text,
         "unit": plan.unit.name,
@@ -297,9 +297,11 @@ def _describe_found(plan: "Plan", found: "FoundLimit") -> str:
     return f"limit {found.limit:,}, {origin}; an estimated {share} of {what} above it ({note})"
 
 
-def _describe_coverage(plan: "Plan") -> str:
-    """What intervals cover: the exact answer, or that of the bounded query."""
+def _describe_coverage(plan: "Plan") -> str | None:
+    """What intervals cover: the exact answer, or that of the bounded query; None if there are none."""
     bounded = plan.bounded
+    if not bounded.intervals:
+        return None
     if bounded.cuts_nothing:
         is_clamped = any(argument.bounds is not None for argument in plan.query.arguments)
         return "the exact answer" + (", of values that are clamped to their bounds" if is_clamped else "")

@@ -19,6 +19,8 @@ __all__ = ["NoisyAggregate", "PlannedAggregate", "PlannedQuantiles"]
 
 Integers = NDArray[np.int64]
 
+_EXPONENTIAL = "exponential mechanism"
+
 
 @dataclass(frozen=True)
 class NoisyAggregate:
@@ -34,9 +36,9 @@ class NoisyAggregate:
         return self.aggregate.vector_size(self.bounded)
 
     @property
-    def mechanism(self) -> str:
-        """The name of the mechanism."""
-        return type(self.noise).__name__
+    def mechanisms(self) -> tuple[str, ...]:
+        """The names of its mechanisms."""
+        return (type(self.noise).__name__,)
 
     def describe(self) -> list[str]:
         """How it is released, a line each."""
@@ -87,9 +89,9 @@ class PlannedQuantiles:
         return len(self.selection.targets) + self.selection.bins
 
     @property
-    def mechanism(self) -> str:
-        """The name of the mechanism."""
-        return "Exponential"
+    def mechanisms(self) -> tuple[str, ...]:
+        """The names of its mechanisms: of the selection, and of the noise that makes intervals."""
+        return (_EXPONENTIAL,) if self.selection.noise is None else (_EXPONENTIAL, "Laplace")
 
     def describe(self) -> list[str]:
         """How it is released and why so, a line each."""

@@ -164,7 +164,7 @@ class QuantileSelection:
     def _plan(self, start: int, stop: int, low: Fraction, high: Fraction, level: int) -> Iterator[_Step]:
         if start == stop:
             return
-        middle = (start + stop) // 2
+        middle = self._first(start, stop, level)
         target = self.targets[middle]
         fraction = (target - low) / (high - low)
         # An empty range behind the last row is only there at the ends.
@@ -173,6 +173,17 @@ class QuantileSelection:
         yield _Step(middle, fraction, level, is_low, is_high)
         yield from self._plan(start, middle, low, target, level + 1)
         yield from self._plan(middle + 1, stop, target, high, level + 1)
+
+    def _first(self, start: int, stop: int, level: int) -> int:
+        """Which of some targets is selected before the others: the one that is closest to their middle.
+
+        On each side of it remain as many as the levels that are left have room for.
+        """
+        low = self.targets[start - 1] if start else Fraction(0)
+        high = self.targets[stop] if stop < len(self.targets) else Fraction(1)
+        room = 2 ** (self.levels - level - 1)
+        able = range(max(start, stop - room), min(stop, start + room))
+        return min(able, key=lambda index: abs(2 * self.targets[index] - low - high))
 
     # Selecting
 
@@ -195,22 +206,19 @@ class QuantileSelection:
             np.full(counts.groups, self.grid.cells * size),
         )
         found = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
-        steps = {step.which: step for step in self.steps}
-        self._fill(rows, 0, len(self.targets), steps, found)
+        self._fill(rows, 0, len(self.targets), 0, found)
         return found
 
-    def _fill(self, rows: _Rows, start: int, stop: int, steps: dict[int, _Step], found: Integers) -> None:
+    def _fill(self, rows: _Rows, start: int, stop: int, level: int, found: Integers) -> None:
         """Select the targets from `start` to before `stop` among these rows, into the table."""
-        if start == stop:
-            return
-        middle = (start + stop) // 2
-        step = steps[middle]
+        middle = self._first(start, stop, level)
+        step = next(step for step in self.steps if step.which == middle)
         for first, last in _batches(rows):
             found[first:last, middle] = self._choose(_part(rows, first, last), step)
         if start < middle:
-            self._fill(_split(rows, found[:, middle], is_left=True), start, middle, steps, found)
+            self._fill(_split(rows, found[:, middle], is_left=True), start, middle, level + 1, found)
         if middle + 1 < stop:
-            self._fill(_split(rows, found[:, middle], is_left=False), middle + 1, stop, steps, found)
+            self._fill(_split(rows, found[:, middle], is_left=False), middle + 1, stop, level + 1, found)
 
     def _choose(self, rows: _Rows, step: _Step) -> Integers:
         """The selected position in each group."""
@@ -362,7 +370,7 @@ class QuantileSelection:
             high[index, rows] = np.maximum(self.grid.edges[edges[rows, last[rows]]], values[index, rows])
         return values, low, high
 
-    def rank_error(self, target: Fraction, confidence: Fraction) -> float:
+    def rank_error(self, wanted: Fraction, confidence: Fraction) -> float:
         """How far from the rank that is asked for an answer is at most, but for the rows of its own cell.
 
         Guarantee: with at least this confidence.
@@ -373,16 +381,19 @@ class QuantileSelection:
         odds = Fraction(log(all_parts / (least * beta), 64)[1], 1 << 64)
         errors: dict[Fraction, Fraction] = {}
         for step in self.steps:
-            error = odds / self._rate(step)
+            own = odds / self._rate(step)
             if step.from_left or step.from_right:
-                error += self._distance(step)
-            # What the quantile before it was off moves the rank within the rows on one side of it.
-            above = [other for other in errors if step.level]
+                own += self._distance(step)
+            # What those at both ends of its rows were off moves the rank between them.
+            target = self.targets[step.which]
+            below = [each for each in errors if each < target]
+            above = [each for each in errors if each > target]
+            if below:
+                own += errors[max(below)] * (1 - step.fraction)
             if above:
-                is_left = self.targets[step.which] < above[0]
-                error += errors[above[0]] * (step.fraction if is_left else 1 - step.fraction)
-            errors[self.targets[step.which]] = error
-        return float(errors[target])
+                own += errors[min(above)] * step.fraction
+            errors[target] = own
+        return float(errors[wanted])
 
     def __str__(self) -> str:
         many = "" if len(self.targets) == 1 else f", {len(self.targets)} of them one inside the other"
