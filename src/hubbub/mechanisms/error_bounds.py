@@ -218,6 +218,7 @@ def rounded_gaussian_mean_size(sigma: Fraction) -> Moment:
     Proof: docs/proofs/accuracy.md
     """
     if sigma < 8:
+        # survives: One term more or less is below a unit.
         return _sum_of_tails(sigma, math.ceil(16 * sigma) + 16, moment=1)
     total, falling = sigma, sigma
     for m, number in enumerate(_BERNOULLI, start=1):
@@ -236,7 +237,9 @@ def _sum_of_tails(sigma: Fraction, terms: int, *, moment: int) -> Moment:
 
     What comes after `terms` is below one unit.
     """
+    # survives: It says only how many bits are carried, and when the sum is as good as 0.
     nearest = 1 / (8 * sigma * sigma)
+    # survives: At the limit both bounds hold.
     if nearest >= _MAX_ZERO_BITS:  # Pr[|X| ≥ k] ≤ e^(−nearest·k²), and e^−1200 < 2^-1700
         return Fraction(0), Fraction(1, 1 << _MAX_ZERO_BITS)
     # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
@@ -252,8 +255,10 @@ def _sum_of_tails(sigma: Fraction, terms: int, *, moment: int) -> Moment:
 
 def _small_scale_bits(exponent: Fraction) -> int:
     """Return the leading zero bits of e^−exponent, within reason: a smaller number is as good as 0."""
+    # survives: How many bits are carried is free: an enclosure from more or fewer still encloses.
     return min(math.ceil(exponent * 3 / 2), _MAX_ZERO_BITS)
 
 
 def _double_factorial(n: int) -> int:
+    # survives: A factor of 1 more or less changes nothing.
     return math.prod(range(n, 0, -2))
