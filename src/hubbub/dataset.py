@@ -335,8 +335,10 @@ class Dataset:
             with self._engine.snapshot():
                 return execute_stream(plan, self._engine, pass_through_errors(progress), charged)
 
+        stream = capture_outcome(run).get()
+        self._known.add(stream.facts)
         return Release(
-            capture_outcome(run).get(),
+            stream,
             plan.loss,
             plan,
             self.unit,

@@ -53,6 +53,16 @@ def test_weights_by_rows_or_groups_are_chosen_by_declared_limits(data):
     assert expected(groups) == pytest.approx(2 * expected(rows), rel=0.01)
 
 
+def test_quantiles_are_weighted_by_declared_limits_too(data):
+    text = "SELECT g, MEDIAN(x) AS m FROM t GROUP BY g"
+    limits = {"groups_per_unit": 8, "rows_per_group": 2}
+    for rows, rule in ((8, "Weights by rows"), (40, "Weights by groups")):
+        for delta in (0, 1e-6):
+            plan = data.sql(text, epsilon=1, delta=delta, rows_per_unit=rows, **limits)
+            assert plan.aggregates[0].bounded.rule == rule
+            assert "chosen: " in plan.explain()
+
+
 def test_explain_says_why_and_by_how_much(data):
     plan = data.sql(TEXT, epsilon=1, delta=1e-6, rows_per_unit=8, groups_per_unit=8, rows_per_group=1)
     said = plan.explain()

@@ -34,10 +34,11 @@ def choose_plan(candidates: Sequence[tuple[str, "Plan"]]) -> "Plan":
 
 
 def _expected_error(plan: "Plan") -> float:
-    """The mean of |noise|, in rows or units."""
-    logs = [
-        math.log(each.noise.expected_error * float(each.bounded.step))
-        for each in plan.aggregates
-        if isinstance(each, NoisyAggregate)
-    ]
-    return math.exp(sum(logs) / len(logs)) if logs else 0.0
+    """The mean of |noise| in rows or units; of quantiles that are selected, how far one unit moves counts."""
+    logs = []
+    for each in plan.aggregates:
+        steps = float(each.bounded.sensitivity.l1)
+        if isinstance(each, NoisyAggregate):
+            steps = each.noise.expected_error
+        logs.append(math.log(steps * float(each.bounded.step)))
+    return math.exp(sum(logs) / len(logs)) if logs else 1.0
