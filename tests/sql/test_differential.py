@@ -135,7 +135,7 @@ class Queries:
         place = self.random.randrange(len(items))
         term = self.term(self.pick("nntb"), 1)
         named, numbered = (items[place][0], items[place][1]), (items[place][0], str(place + 1))
-        is_constant = not any(mark in term for mark in ("(", ">", *(key for key, _ in self.known)))
+        is_constant = not any(mark in term for mark in ("COUNT(", "TOTAL(", *(key for key, _ in self.known)))
         written = ("COUNT(*)", "COUNT(*)") if is_constant else (term, term)
         by, how = self.pick([named, numbered, written])
         return (
