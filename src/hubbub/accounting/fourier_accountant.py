@@ -68,25 +68,41 @@ class FourierAccountant:
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of δ at ε ≥ 0."""
-        log_delta = self._plain_scan.log_delta(epsilon)
-        plan = None
-        with contextlib.suppress(Uncertified):
-            plan = self._plan(epsilon, log_delta, None, self._plain_scan)
-        if self._far is not None and (plan is None or not plan.is_fair or plan.below is not None):
-            if self._is_rare:
-                log_delta = self._far_log_delta(epsilon, log_delta)
-            with contextlib.suppress(Uncertified):
-                plan = self._plan(epsilon, log_delta, None, self._plain_scan)
-            if plan is None or not plan.is_fair:
-                plan = self._windowed(epsilon, log_delta, plan)
-        if plan is None:
-            raise Uncertified
-        total = self._contour(plan).at(epsilon)
-        low, high = total.value - total.error - total.aliases, total.value + total.error
-        if not low <= high or high < 0:
+        guess, far = self._plain_scan.log_delta(epsilon), False
+        low, high = 0.0, math.inf
+        for _ in range(4):
+            plan = self._fair_plan(epsilon, guess, far=far)
+            if not far and (plan is None or not plan.is_fair or plan.below is not None):
+                # The first guess may be far above the truth.
+                far, guess = True, min(guess, self._far_log_delta(epsilon, guess))
+                plan = self._fair_plan(epsilon, guess, far=True)
+            if plan is None:
+                break
+            try:
+                value, error, aliases = self._contour(plan).at(epsilon)
+            except Uncertified:
+                break
+            if not value + error >= max(0.0, low):
+                raise Uncertified
+            low, high = max(low, value - error - aliases), min(high, value + error)
+            # survives: Any contour is valid: bounds are closer if it suits the δ.
+            if high - low <= _CLOSE * high or abs(math.log(max(value, error)) - guess) < 0.5:
+                break
+            guess = math.log(max(value, error))
+        if not low <= high < math.inf:
             raise Uncertified
         # A δ close to underflow has lost its digits.
         return (low if low > _MIN_DELTA else 0.0), min(1.0, max(high, _MIN_DELTA))
+
+    def _fair_plan(self, epsilon: float, log_delta: float, *, far: bool) -> "Plan | None":
+        """A plan for all outcomes; if that is not a fair one, also for those that are not far out."""
+        plan = None
+        with contextlib.suppress(Uncertified):
+            plan = self._plan(epsilon, log_delta, None, self._plain_scan)
+        if far and self._far is not None and (plan is None or not plan.is_fair):
+            with contextlib.suppress(Uncertified):
+                plan = self._windowed(epsilon, log_delta, plan)
+        return plan
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of the smallest ε at δ."""
@@ -96,18 +112,11 @@ class FourierAccountant:
         near = self._plain_scan.rough_epsilon(wanted)
         far = False
         for _ in range(5):
-            plan = None
-            with contextlib.suppress(Uncertified):
-                plan = self._plan(max(0.0, near), wanted, None, self._plain_scan)
-            if self._far is not None and (far or plan is None or not plan.is_fair or plan.below is not None):
+            plan = self._fair_plan(max(0.0, near), wanted, far=far)
+            if not far and (plan is None or not plan.is_fair or plan.below is not None):
                 # The first guess may be far above the truth.
-                if not far and (guess := self._far_epsilon(wanted)) < near:
-                    near = guess
-                    with contextlib.suppress(Uncertified):
-                        plan = self._plan(near, wanted, None, self._plain_scan)
-                far = True
-                if plan is None or not plan.is_fair:
-                    plan = self._windowed(max(0.0, near), wanted, plan)
+                far, near = True, min(near, self._far_epsilon(wanted))
+                plan = self._fair_plan(max(0.0, near), wanted, far=True)
             if plan is None:
                 raise Uncertified
             contour = self._contour(plan)
@@ -243,14 +252,18 @@ class FourierAccountant:
 
     def _far_log_delta(self, epsilon: float, log_delta: float) -> float:
         """About ln δ at ε, with outcomes far out taken by themselves."""
-        assert self._far is not None
+        if self._far is None:
+            return log_delta
+        if not self._is_rare:
+            return self._scan(self._far.window(math.inf, log_delta - 20, 0.03)).log_delta(epsilon)
         window = self._far.window(epsilon, log_delta, 0.03)
         own, far = self._scan(window).log_delta(epsilon), self._far.at(epsilon, window, log_delta)[0]
         return float(np.logaddexp(own, math.log(max(far, 1e-300))))
 
     def _far_epsilon(self, log_delta: float) -> float:
         """About the ε at δ, with outcomes far out taken by themselves."""
-        assert self._far is not None
+        if self._far is None:
+            return math.inf
         if not self._is_rare:
             return self._scan(self._far.window(math.inf, log_delta, 0.03)).rough_epsilon(log_delta)
         known: list[tuple[float, float]] = []

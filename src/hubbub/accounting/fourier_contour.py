@@ -162,7 +162,7 @@ class Plan:
 
     @property
     def is_fair(self) -> bool:
-        """False if another way may be better: much work, or an integrand whose peak is far above δ."""
+        """False if another way may be better: much work, or a peak far above δ."""
         return self.work < FAIR_WORK and self.loss < FAIR_LOSS
 
     def follow(

@@ -222,6 +222,8 @@ class PldAccountant:
     pairs: Sequence[tuple[DominatingPair, int]]
     accuracy: float = 1e-8
     """The relative gap between the bounds to aim for, if the number of points allows."""
+    max_points: int = pld.MAX_POINTS
+    """The most points of a grid."""
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of δ at ε ≥ 0."""
@@ -322,7 +324,7 @@ class PldAccountant:
         """Bounds with more and more points, until they are close enough, or more points do not help."""
         low, high, last, points = 0.0, math.inf, math.inf, FIRST_POINTS
         # Many pairs need many grids.
-        most = max(points, pld.MAX_POINTS // -(-len(self._pairs) // 4))
+        most = max(points, self.max_points // -(-len(self._pairs) // 4))
         while True:
             try:
                 bins = ask(*self._tilted_plds(epsilon, delta_scale, points))
