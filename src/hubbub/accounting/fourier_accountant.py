@@ -122,7 +122,7 @@ class FourierAccountant:
             contour = self._contour(plan)
             root = find_root(contour, max(0.0, near), delta)
             # survives: Any tilt is valid, and any place to cut: bounds are closer if they suit the ε.
-            if contour.gap(root) < _CLOSE or (abs(root - near) * contour.tilt < 4 and contour.suits(root)):
+            if contour.gap(root) < _CLOSE or (abs(root - near) * contour.tilt < 0.3 and contour.suits(root)):
                 break
             near = root
         if root == 0:
@@ -229,7 +229,7 @@ class FourierAccountant:
                     continue
                 rest = self._plan(epsilon, log_delta, below, scan, split=False)
                 nodes = law.quadrature(plan.tilt, 0.0, near=below, splits=True)
-                decay = Decay(law, nodes, below).log_bound(plan.grid, lines=plan.work > _LITTLE_WORK)
+                decay = Decay(law, nodes, below).log_bound(plan.grid)
                 plan.divide(below, rest, decay, nodes.x.size)
                 return
 
@@ -336,7 +336,7 @@ class FourierAccountant:
         levels = (epsilon + total) * np.exp(
             np.linspace(math.log(0.7), math.log(0.005 / law.counts.sum()), 16)
         )
-        c = tilt * np.exp(np.linspace(-2.0, 2.0, 13))
+        c = tilt * np.exp(np.linspace(-2.0, 3.5, 17))
         factor = c * np.log(c) - (1 + c) * np.log1p(c) - c * epsilon
         # A narrower division leaves more outcomes above, but their transform decays later.
         for width in (law.split_width, law.split_width / 3, law.split_width / 10):
@@ -347,7 +347,8 @@ class FourierAccountant:
             if enough.size:
                 below = Window(at[enough[0]], width)
                 best = float(c[np.nanargmin(power[enough[0]])])
-                moment = self.moment(best, below)
-                if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
-                    return below, (best, moment)
+                with contextlib.suppress(Uncertified):
+                    moment = self.moment(best, below)
+                    if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
+                        return below, (best, moment)
         return None

@@ -156,14 +156,14 @@ class SubsampledGaussians:
         """K of outcomes below some divisions (rows) at some tilts (columns), unproved; one kind of step."""
         x, weight, last = self._scan_nodes(tilts, Window(at.max(keepdims=True), np.full(1, width)))
         loss = self.log_ratio(x)[0]
-        share = normal_cdf((at[:, None] - x) / width)
         power = (1 + tilts[:last, None]) * loss + weight[0]
-        with np.errstate(divide="ignore"):
-            peak = (power + np.log(share[0])).max(axis=1)
-        own = np.exp(np.minimum(power - peak[:, None], 600.0)) @ share.T
         out = np.full((at.size, tilts.size), np.inf)
         with np.errstate(divide="ignore"):
-            out[:, :last] = float(self.counts[0]) * (np.log(own.T) + peak)
+            shares = np.log(normal_cdf((at[:, None] - x) / width))
+        for row, share in zip(out, shares, strict=True):
+            whole = power + share
+            peak = whole.max(axis=1)
+            row[:last] = float(self.counts[0]) * (np.log(np.exp(whole - peak[:, None]).sum(axis=1)) + peak)
         return out
 
     def cumulants(self, tilts: Doubles, near: Window | None) -> Doubles:
@@ -193,7 +193,7 @@ class SubsampledGaussians:
                 moment[small] = np.log1p(excess.sum(axis=1) - missing[k])
             if near is not None:
                 # A tilt at which outcomes far beyond the window count is of no use.
-                far = near.at[k] + near.width[k] * 14 * 1.1 ** np.arange(120.0)
+                far = near.at[k] + near.width[k] * 16 * 1.1 ** np.arange(120.0)
                 ratio = log_mixture((far - 0.5) / s[k] ** 2, self.rates[k])
                 fall = -(far**2) / (2 * s[k] ** 2) - ((far - near.at[k]) / near.width[k]) ** 2 / 2
                 most = (exponents[:, None] * (-ratio if self.added else ratio) + fall).max(axis=1)
