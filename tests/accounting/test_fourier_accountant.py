@@ -197,7 +197,7 @@ class Falling:
 
 
 def answered(monkeypatch, contour):
-    monkeypatch.setattr(FourierAccountant, "_contour", lambda *_: contour)
+    monkeypatch.setattr(FourierAccountant, "make_contour", lambda *_: contour)
     return FourierAccountant([(NormalLoss(1.0), 1)], None)
 
 
@@ -280,7 +280,7 @@ def test_moments_of_sampled_steps_are_raised_by_their_error():
 
 
 def test_too_many_points_are_uncertified(monkeypatch):
-    monkeypatch.setattr(fourier_contour, "_MAX_POINTS", 3)
+    monkeypatch.setattr(fourier_contour, "MAX_POINTS", 3)
     for integral in (FourierAccountant([(NormalLoss(1.0), 1)], None), steps(0.1, 1.0, 50, added=False)):
         with pytest.raises(Uncertified):
             integral.delta(1.0)

@@ -96,7 +96,7 @@ def test_divided_outcomes_add_up_on_either_line(rate, sigma, tilt, added, monkey
     first = kept / mass * normal_cdf((below.at - fine.x) / below.width)
     second = kept / mass - first
     for many in (10**6, 0):
-        monkeypatch.setattr(subsampled_gaussian, "_MANY_NODES", many)
+        monkeypatch.setattr(subsampled_gaussian, "MANY_NODES", many)
         nodes = law.quadrature(tilt, step * count, near=near, below=below)
         assert nodes.moment == pytest.approx(fine.moment + math.log(mass), abs=1e-11)
         logs, gains = nodes.log_ratio(step, count)
@@ -209,7 +209,7 @@ def test_shifted_lines_bound_the_modulus(rate, sigma, tilt, added):
 def test_too_much_work_is_uncertified(monkeypatch):
     with pytest.raises(Uncertified):
         steps(0.1, 1.0, added=False).quadrature(1e6, 0.0)
-    monkeypatch.setattr(subsampled_gaussian, "_MAX_NODES", 100)
+    monkeypatch.setattr(subsampled_gaussian, "MAX_NODES", 100)
     many = SubsampledGaussians(np.full(10, 0.1), np.full(10, 1.0), np.ones(10), added=False)
     with pytest.raises(Uncertified):
         many.quadrature(2.0, 0.0)

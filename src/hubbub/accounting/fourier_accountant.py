@@ -45,9 +45,9 @@ Doubles = NDArray[np.float64]
 
 _MIN_DELTA = 1e-290
 # survives: From which gap on another contour is tried is free.
-_CLOSE = 2e-7
+_CLOSE = 5e-8
 # survives: Any tilt is valid.
-_ALL_TILTS: Doubles = np.exp(np.linspace(-8.0, 16.0, 73))
+_ALL_TILTS: Doubles = np.exp(np.linspace(-8.0, 16.0, 55))
 # survives: From how much work on another way is tried is free.
 _LITTLE_WORK = 1 << 16
 # survives: Up to how many different steps lines are shifted is free.
@@ -68,18 +68,18 @@ class FourierAccountant:
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of δ at ε ≥ 0."""
-        guess, far = self._plain_scan.log_delta(epsilon), False
+        guess, far = self.plain_scan.log_delta(epsilon), False
         low, high = 0.0, math.inf
         for _ in range(4):
-            plan = self._fair_plan(epsilon, guess, far=far)
+            plan = self.fair_plan(epsilon, guess, far=far)
             if not far and (plan is None or not plan.is_fair or plan.below is not None):
                 # The first guess may be far above the truth.
                 far, guess = True, min(guess, self._far_log_delta(epsilon, guess))
-                plan = self._fair_plan(epsilon, guess, far=True)
+                plan = self.fair_plan(epsilon, guess, far=True)
             if plan is None:
                 break
             try:
-                value, error, aliases = self._contour(plan).at(epsilon)
+                value, error, aliases = self.make_contour(plan).at(epsilon)
             except Uncertified:
                 break
             if not value + error >= max(0.0, low):
@@ -94,14 +94,14 @@ class FourierAccountant:
         # A δ close to underflow has lost its digits.
         return (low if low > _MIN_DELTA else 0.0), min(1.0, max(high, _MIN_DELTA))
 
-    def _fair_plan(self, epsilon: float, log_delta: float, *, far: bool) -> "Plan | None":
+    def fair_plan(self, epsilon: float, log_delta: float, *, far: bool) -> "Plan | None":
         """A plan for all outcomes; if that is not a fair one, also for those that are not far out."""
         plan = None
         with contextlib.suppress(Uncertified):
-            plan = self._plan(epsilon, log_delta, None, self._plain_scan)
+            plan = self.make_plan(epsilon, log_delta, None, self.plain_scan)
         if far and self._far is not None and (plan is None or not plan.is_fair):
             with contextlib.suppress(Uncertified):
-                plan = self._windowed(epsilon, log_delta, plan)
+                plan = self.windowed_plan(epsilon, log_delta, plan)
         return plan
 
     def epsilon(self, delta: float) -> tuple[float, float]:
@@ -109,17 +109,17 @@ class FourierAccountant:
         wanted = math.log(delta)
         if self._total_variation() <= delta:
             return 0.0, 0.0
-        near = self._plain_scan.rough_epsilon(wanted)
+        near = self.plain_scan.rough_epsilon(wanted)
         far = False
         for _ in range(5):
-            plan = self._fair_plan(max(0.0, near), wanted, far=far)
+            plan = self.fair_plan(max(0.0, near), wanted, far=far)
             if not far and (plan is None or not plan.is_fair or plan.below is not None):
                 # The first guess may be far above the truth.
                 far, near = True, min(near, self._far_epsilon(wanted))
-                plan = self._fair_plan(max(0.0, near), wanted, far=True)
+                plan = self.fair_plan(max(0.0, near), wanted, far=True)
             if plan is None:
                 raise Uncertified
-            contour = self._contour(plan)
+            contour = self.make_contour(plan)
             root = find_root(contour, max(0.0, near), delta)
             # survives: Any tilt is valid, and any place to cut: bounds are closer if they suit the ε.
             if contour.gap(root) < _CLOSE or (abs(root - near) * contour.tilt < 0.3 and contour.suits(root)):
@@ -155,19 +155,21 @@ class FourierAccountant:
 
     def chernoff(self, epsilon: float) -> float:
         """A looser upper bound of δ(ε) that needs no decay: e^(K(c) − cε)·c^c/(1+c)^(1+c) at the best c."""
-        c = self._plain_scan.best(epsilon)
+        c = self.plain_scan.best(epsilon)
         if self.subsampled is not None:
             # Closer, as the best bound of all is wanted.
-            c = self._scan(None, c * np.exp(np.linspace(-0.4, 0.4, 13))).best(epsilon)
+            c = self.scan(None, c * np.exp(np.linspace(-0.4, 0.4, 13))).best(epsilon)
         return math.exp(max(math.log(_MIN_DELTA), log_chernoff(epsilon, c, self.moment(c))))
 
     # The choice of the contour: nothing here must be exact.
 
     @cached_property
-    def _plain_scan(self) -> Scan:
-        return self._scan(None)
+    def plain_scan(self) -> Scan:
+        """Cumulants of all outcomes."""
+        return self.scan(None)
 
-    def _scan(self, near: Window | None, tilts: Doubles = _ALL_TILTS) -> Scan:
+    def scan(self, near: Window | None, tilts: Doubles = _ALL_TILTS) -> Scan:
+        """Cumulants of the outcomes that are not far out."""
         total = np.zeros((3, tilts.size))
         for pair, count in self.explicit:
             total += count * np.array([pair.derivatives(float(c)) for c in tilts]).T
@@ -185,27 +187,27 @@ class FourierAccountant:
 
         def plunges() -> tuple[float, float]:
             other = FourierAccountant([], SubsampledGaussians(law.rates, law.sigmas, law.counts, added=True))
-            scan = other._plain_scan
+            scan = other.plain_scan
             with np.errstate(all="ignore"):
                 best = float(scan.tilts[np.nanargmin((scan.moment + 45) / scan.tilts)])
             return best, max(0.0, other.moment(best))
 
         return FarOutcomes(law, alone=not self.explicit, plunges=plunges)
 
-    def _windowed(self, epsilon: float, log_delta: float, plain: "Plan | None") -> "Plan":
+    def windowed_plan(self, epsilon: float, log_delta: float, plain: "Plan | None") -> "Plan":
         """The plan without outcomes far out, for the division with the shortest period; or the plain one."""
         assert self._far is not None
         chosen = []
         for share in (0.1, 0.03, 0.01):
             window = self._far.window(epsilon, log_delta, share)
-            scan = self._scan(window)
+            scan = self.scan(window)
             with contextlib.suppress(Uncertified):
                 rough = scan.choose(epsilon, log_delta, self._steps)
                 cost = rough.period / math.sqrt(share) * math.exp(max(0.0, rough.loss - 25.0) / 3)
                 chosen.append((cost, share, window, scan))
         if chosen:
             _, _, window, scan = min(chosen, key=lambda one: one[:2])
-            plan = self._plan(epsilon, log_delta, window, scan)
+            plan = self.make_plan(epsilon, log_delta, window, scan)
             plan.has_far = True
             if plan.loss > FAIR_LOSS and plan.below is None:
                 self._divide(plan, epsilon, log_delta)
@@ -223,11 +225,11 @@ class FourierAccountant:
             return
         for share in (0.5, 0.25, 0.12, 0.06):
             below = Window(law.outcome(np.full(1, share * epsilon)), law.split_width / 10)
-            scan = self._scan(below)
+            scan = self.scan(below)
             with contextlib.suppress(Uncertified):
                 if scan.choose(epsilon, log_delta, self._steps).loss > FAIR_LOSS:
                     continue
-                rest = self._plan(epsilon, log_delta, below, scan, split=False)
+                rest = self.make_plan(epsilon, log_delta, below, scan, split=False)
                 nodes = law.quadrature(plan.tilt, 0.0, near=below, splits=True)
                 decay = Decay(law, nodes, below).log_bound(plan.grid)
                 plan.divide(below, rest, decay, nodes.x.size)
@@ -255,9 +257,9 @@ class FourierAccountant:
         if self._far is None:
             return log_delta
         if not self._is_rare:
-            return self._scan(self._far.window(math.inf, log_delta - 20, 0.03)).log_delta(epsilon)
+            return self.scan(self._far.window(math.inf, log_delta - 20, 0.03)).log_delta(epsilon)
         window = self._far.window(epsilon, log_delta, 0.03)
-        own, far = self._scan(window).log_delta(epsilon), self._far.at(epsilon, window, log_delta)[0]
+        own, far = self.scan(window).log_delta(epsilon), self._far.at(epsilon, window, log_delta)[0]
         return float(np.logaddexp(own, math.log(max(far, 1e-300))))
 
     def _far_epsilon(self, log_delta: float) -> float:
@@ -265,7 +267,7 @@ class FourierAccountant:
         if self._far is None:
             return math.inf
         if not self._is_rare:
-            return self._scan(self._far.window(math.inf, log_delta, 0.03)).rough_epsilon(log_delta)
+            return self.scan(self._far.window(math.inf, log_delta, 0.03)).rough_epsilon(log_delta)
         known: list[tuple[float, float]] = []
         epsilon = self._far.rough_epsilon(log_delta)
         for _ in range(10):
@@ -288,7 +290,7 @@ class FourierAccountant:
     def _steps(self) -> float:
         return 1.0 if self.subsampled is None else float(self.subsampled.counts.sum())
 
-    def _plan(
+    def make_plan(
         self, epsilon: float, log_delta: float, near: Window | None, scan: Scan, *, split: bool = True
     ) -> "Plan":
         """A tilt, a period, and how far the integrand is to be followed until it has provably vanished."""
@@ -309,7 +311,8 @@ class FourierAccountant:
                 plan.follow(Decay(law, nodes, near, found[0]).log_bound(t), nodes.x.size, found)
         return plan
 
-    def _contour(self, plan: "Plan") -> "Contour":
+    def make_contour(self, plan: "Plan") -> "Contour":
+        """Sum what was planned."""
         if not math.isfinite(plan.reach):
             raise Uncertified
         high = self.moment(plan.other, plan.near)
@@ -317,7 +320,7 @@ class FourierAccountant:
         if self.subsampled is not None:
             reach = plan.reach + 4 * math.pi / plan.period
             nodes = self.subsampled.quadrature(plan.tilt, reach, near=plan.near, below=plan.below)
-        rest = None if plan.rest is None else self._contour(plan.rest)
+        rest = None if plan.rest is None else self.make_contour(plan.rest)
         far = self._far if plan.has_far else None
         return Contour(self.explicit, plan, high=high, nodes=nodes, far=far, rest=rest)
 

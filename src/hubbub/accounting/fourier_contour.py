@@ -40,7 +40,7 @@ MARGIN = 21.0
 # survives: How much is allowed for rounding is free, if it is some units more than is lost.
 ROUNDING = 2.0**-48
 # survives: From how many points on it is left to others is free.
-_MAX_POINTS = 200_000
+MAX_POINTS = 200_000
 # survives: From how much work, or rounding, on another way is tried is free.
 FAIR_WORK, FAIR_LOSS = 1 << 22, 15.0
 # survives: Up to which ε far outcomes are taken in closed form is free.
@@ -300,7 +300,7 @@ class Contour:
         self.step = 2 * math.pi / plan.period
         # survives: One point more.
         count = math.ceil(plan.reach / self.step) + 1
-        if count > _MAX_POINTS:
+        if count > MAX_POINTS:
             raise Uncertified
         t: Doubles = self.step * np.arange(count, dtype=np.float64)
         self.z: Complexes = np.full(count, tilt, dtype=np.complex128)
@@ -367,7 +367,7 @@ class Contour:
             error += math.exp(log_chernoff(epsilon, *self._plan.below_moment))
         far, unsure, _ = self._outside(epsilon)
         value, error = value + far, error + unsure
-        aliases = self._aliases(epsilon)
+        aliases = self.bound_aliases(epsilon)
         if self._rest is not None:
             rest = self._rest.at(epsilon)
             value, error, aliases = value + rest.value, error + rest.error, aliases + rest.aliases
@@ -383,7 +383,7 @@ class Contour:
         # survives: A slope that is not above 0 is not met where there is a root.
         return max(own + far + rest, 1e-300)
 
-    def _aliases(self, epsilon: float) -> float:
+    def bound_aliases(self, epsilon: float) -> float:
         """An upper bound of Σ e^(cmP)·δ(ε + mP) over m ≠ 0.
 
         For m < 0, δ ≤ 1; for m > 0, δ(s) ≤ e^(K(c′) − c′s) at any c′ > c.

@@ -20,7 +20,7 @@ Doubles = NDArray[np.float64]
 
 TAIL_DEVIATIONS = 9.5
 # survives: Into how many cells the line is divided is free: an upper sum is one.
-_CELLS, _OUTER_CELLS = 320, 64
+_CELLS, _OUTER_CELLS = 192, 48
 
 
 def normal_cdf(x: Doubles) -> Doubles:

@@ -40,11 +40,15 @@ _DIRECT = 16
 MAX_BATCH, MAX_ROWS = 1 << 18, 1 << 10
 """Numbers and rows held in memory at a time."""
 # survives: From how much work on it is left to others is free.
-_MAX_NODES, _MAX_NODES_PER_STEP = 2_000_000, 20_000
+MAX_NODES, _MAX_NODES_PER_STEP = 2_000_000, 20_000
 _MAX_SCAN_NODES = 3000
+# survives: How small the error of quadrature shall be is free: it is bounded, and added.
+NODES_EXPONENT = 36.0
+# survives: From how large an error on it is left to others is free.
+MAX_LOST = 0.01
 # survives: From how many nodes on another line is taken is free.
-_MANY_NODES = 500
-_NEGLIGIBLE = 48.0
+MANY_NODES = 500
+NEGLIGIBLE = 48.0
 """Nodes end where the tilted density is below e^-48 of its peak."""
 
 
@@ -116,7 +120,7 @@ class SubsampledGaussians:
         if window is not None:
             with np.errstate(divide="ignore"):
                 density = density + np.log(window.below(x))
-        kept = density > density.max(axis=1)[:, None] - _NEGLIGIBLE
+        kept = density > density.max(axis=1)[:, None] - NEGLIGIBLE
         first, last = kept.argmax(axis=1), count - 1 - kept[:, ::-1].argmax(axis=1)
         row = np.arange(low.size)
         first, last = x[row, np.maximum(first - 1, 0)], x[row, np.minimum(last + 1, count - 1)]
@@ -209,10 +213,6 @@ class SubsampledGaussians:
         """The width of a split close to the atom."""
         return np.minimum(0.3 * self.sigmas**2, 0.5 * self.sigmas)
 
-    def _normal(self, v: Doubles, ends: tuple[Doubles, Doubles], near: Window | None) -> ShiftedLines:
-        """Lines for the normal law itself: no power of r."""
-        return ShiftedLines(self, 0.0 if self.added else -1.0, v, near=near, ends=ends)
-
     def _growth(
         self,
         tilt: float,
@@ -222,19 +222,20 @@ class SubsampledGaussians:
         ends: tuple[Doubles, Doubles],
         parts: tuple[Window | None, Window | None],
         small: NDArray[np.bool_],
-    ) -> tuple[ShiftedLines, Doubles, Doubles]:
-        """The logarithms of the moduli's integrals on lines: the largest of all parts, and that above."""
+    ) -> tuple[ShiftedLines, Doubles, Doubles, ShiftedLines | None]:
+        """Lines, the logarithms of integrals on them, the largest of all parts and above; normal lines."""
         near, below = parts
         lines = ShiftedLines(self, tilt, v, near=near, ends=ends)
         growth = above = lines.log_growing(reach)
         if below is not None:
             growth = np.maximum(growth, lines.log_growing(reach, lines.below(below)))
             above = lines.log_growing(reach, lines.above(below))
+        normal = None
         if small.any():
             # There, that the normal law sums to 1 is used, too.
-            normal = self._normal(v, ends, near).log_growing(0.0)
-            growth = np.maximum(growth, np.where(small, normal, -math.inf))
-        return lines, growth, above
+            normal = ShiftedLines(self, 0.0 if self.added else -1.0, v, near=near, ends=ends)
+            growth = np.maximum(growth, np.where(small, normal.log_growing(0.0), -math.inf))
+        return lines, growth, above, normal
 
     def quadrature(
         self,
@@ -252,7 +253,7 @@ class SubsampledGaussians:
         """
         s = self.sigmas
         # survives: How small the error shall be is free: it is bounded, and added.
-        wanted = 36 + math.log(1 + float(self.counts.sum()))
+        wanted = NODES_EXPONENT + math.log(1 + float(self.counts.sum()))
         low, high, small = self.bulk(tilt, near)
         narrow = s if near is None else np.minimum(s, near.width)
         if below is not None or splits:
@@ -261,10 +262,10 @@ class SubsampledGaussians:
         # how many nodes there are.
         most = np.minimum(3.0, 8.5 * narrow / s**2)
         least = np.minimum(most / 5, 15 / max(reach, 1e-9))
-        v = np.concatenate([np.zeros((1, s.size)), np.geomspace(most, least, 8 if reach else 4)])
+        v = np.concatenate([np.zeros((1, s.size)), np.geomspace(most, least, 5 if reach else 2)])
         ends, parts = (low, high), (near, below)
-        moment = ShiftedLines(self, tilt, v[:1], near=near, ends=ends).log_growing(0.0)[0]
-        lines, growth, above = self._growth(tilt, v, reach, ends=ends, parts=parts, small=small)
+        lines, growth, above, normal = self._growth(tilt, v, reach, ends=ends, parts=parts, small=small)
+        moment = lines.log_growing(0.0)[0]
         if splits:
             # |Φ| of any split of this width on the line.
             growth = growth + (v * s * s / self.split_width) ** 2 / 2
@@ -273,12 +274,12 @@ class SubsampledGaussians:
         step, size, strip = np.minimum(steps[best, row], 0.7 * s), growth[best, row], v[best, row]
         above = above[best, row]
         turn, edges = np.zeros(s.size), [0]
-        if reach and not ((high - low) / step).max() < _MANY_NODES:
+        if reach and not ((high - low) / step).max() < MANY_NODES:
             # On a line where e^(itL) decays, its oscillations need no more nodes the larger t is.
             # survives: Any such line is valid; which ones are tried only decides how many nodes there are.
             turns = np.minimum(1.4, 1.5 * narrow / s**2) * np.array([[1.0], [0.5], [0.2], [0.06]])
             v = np.concatenate([0 * turns[:1], 2 * turns])
-            lines, growth, above = self._growth(tilt, v, 0.0, ends=ends, parts=parts, small=small)
+            lines, growth, above, normal = self._growth(tilt, v, 0.0, ends=ends, parts=parts, small=small)
             growth, above = np.maximum(growth[0], growth[1:]), np.maximum(above[0], above[1:])
             steps = 2 * math.pi * turns * s * s / (wanted + np.maximum(0.0, growth - moment))
             k = int((((high - low) / steps).max(axis=1)).argmin())
@@ -287,16 +288,15 @@ class SubsampledGaussians:
         if not step.min() > 0:
             raise Uncertified
         count = int(min(1e9, np.ceil(((high - low) / step).max()))) + 2
-        if count > _MAX_NODES_PER_STEP or count * s.size > _MAX_NODES:
+        if count > _MAX_NODES_PER_STEP or count * s.size > MAX_NODES:
             raise Uncertified
         step = (high - low) / (count - 1)
         x = low[:, None] + step[:, None] * np.arange(count)
         # Two lines, and twice: that the normal law sums to 1 is used, too.
         fall = 2 * math.pi * strip * s * s / step - math.log(4.01)
         beyond = lines.log_beyond(step)[edges].max(axis=0)
-        if small.any():
-            normal = self._normal(v[:1], ends, near).log_beyond(step)[0]
-            beyond = np.maximum(beyond, np.where(small, normal, -math.inf))
+        if normal is not None:
+            beyond = np.maximum(beyond, np.where(small, normal.log_beyond(step)[0], -math.inf))
         return QuadratureNodes(
             self,
             tilt,
@@ -367,8 +367,7 @@ class QuadratureNodes:
             beyond = 4 * np.exp(log_beyond - self.moments)
             self.lost, lost_above = (np.exp(log - self.moments) + beyond for log in log_error)
         # Nodes that miss part of the distribution are of no use.
-        # survives: From how large an error on it is left to others is free.
-        if not self.lost.max() < 0.01:
+        if not self.lost.max() < MAX_LOST:
             raise Uncertified
         self.error = float(law.counts @ (self.lost + _ROUNDING * spread))
         self.above: Complexes | Doubles | None = None
