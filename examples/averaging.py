@@ -29,5 +29,5 @@ for _ in range(100_000):
 print(f"hubbub gave {len(got)} answers with ε = 0.1 each: {', '.join(f'{n:.0f}' for n in got)}")
 print(f"Their average: {np.mean(got):.1f}; whoever asks ten times as often gets ten answers, too")
 assert len(got) == 10
-assert data.account.spent.epsilon == 1
+assert data.account.spent().epsilon == 1
 print(f"Together they cost as much as one answer of ε = 1: spent ε = {data.account.epsilon():g}")

@@ -49,6 +49,6 @@ print(f"No method gets more than {best:.1%} in the long run, or {best + luck:.1%
 assert right / TARGETS < best + luck
 print(
     "And each question was charged: ε =",
-    data.account.spent.epsilon,
+    data.account.spent().epsilon,
     "in all, which a budget would have refused",
 )

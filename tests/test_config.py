@@ -124,7 +124,7 @@ def test_declared_ledger_is_used(folder):
     for path in (folder / CONFIG_NAME, folder / CONFIG_NAME, folder / "visits.csv"):
         with hubbub.open(path) as data:
             answers.append(data.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)).value["n"])
-            assert data.account.spent.epsilon == 1
+            assert data.account.spent().epsilon == 1
             assert data.version == "2026-11"
     assert answers[0] == answers[1]
     with hubbub.open(folder / CONFIG_NAME) as data, pytest.raises(BudgetExceeded):

@@ -56,7 +56,7 @@ def _draws(target, ends):
             for _ in range(10):
                 with suppress(BaseException):  # that is what is observed
                     target(data, plan)
-        return len(observed) / (data.account.spent.epsilon / PRICE)
+        return len(observed) / (data.account.spent().epsilon / PRICE)
 
 
 def attack_A31(target):

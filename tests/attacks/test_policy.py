@@ -70,7 +70,7 @@ def _searched():
     model = GaussianNB(epsilon=0.5, bounds=(0, 1), classes=[0, 1], account=account)
     rows = np.array([[0.0], [1.0], [0.1], [0.9]])
     search = GridSearchCV(model, {"rows_per_unit": [1] * 5}, cv=2).fit(rows, [0, 1, 0, 1])
-    return 11, account.spent.epsilon, search.best_estimator_.release_.label()
+    return 11, account.spent().epsilon, search.best_estimator_.release_.label()
 
 
 def _said():

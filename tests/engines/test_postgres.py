@@ -499,20 +499,20 @@ def test_failure_is_the_outcome_until_charged_again(owner, tmp_path, fault, is_o
     with pytest.raises(EngineFailed, match="charged stays charged") as caught:
         first.run(plan, between)
     assert SECRET not in str(caught.value)
-    assert first.account.spent.epsilon == 1
+    assert first.account.spent().epsilon == 1
     owner.execute(mended)
     second = opening() if is_opened_anew else first
     planned = second.sql(text, epsilon=1)
     with pytest.raises(EngineFailed) as repeated:
         second.run(planned)
     assert str(repeated.value) == str(caught.value)
-    assert second.account.spent.epsilon == 1
+    assert second.account.spent().epsilon == 1
     found = second.run(planned, again=True).value
     assert not found.facts["asked before"]
     assert abs(found["n"][0] - 500) < 100
     for later in (first.run(plan), first.run(plan, again=True)):
         assert later.value.to_dict() == found.to_dict()
-    assert (first.account.spent.epsilon, second.account.spent.epsilon) == (2, 2)
+    assert (first.account.spent().epsilon, second.account.spent().epsilon) == (2, 2)
     first.close()
     second.close()
 

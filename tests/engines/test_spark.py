@@ -235,15 +235,15 @@ def test_failure_is_the_outcome_until_charged_again(session, tmp_path):
     path.rename(tmp_path / "elsewhere")
     with pytest.raises(EngineFailed, match="charged stays charged"):
         data.run(plan)
-    assert data.account.spent.epsilon == 1
+    assert data.account.spent().epsilon == 1
     (tmp_path / "elsewhere").rename(path)
     with pytest.raises(EngineFailed, match="charged stays charged"):
         data.run(plan)
-    assert data.account.spent.epsilon == 1
+    assert data.account.spent().epsilon == 1
     found = data.run(plan, again=True).value
     assert abs(found["n"][0] - 300) < 100
     assert data.run(plan, again=True).value.to_dict() == found.to_dict()
-    assert data.account.spent.epsilon == 2
+    assert data.account.spent().epsilon == 2
 
 
 PIN = "spark.sql.unionOutputPartitioning"

@@ -115,7 +115,7 @@ def test_queries_that_need_all_groups_are_refused_at_no_cost(opened):
         plan = data.sql(text, epsilon=1, delta=1e-6, keys={} if keys is None else {"word": keys})
         with refused(Unsupported, match="cannot be streamed"):
             data.stream(plan)
-    assert data.account.spent.epsilon == 0
+    assert data.account.spent().epsilon == 0
 
 
 def test_failed_stream_is_charged(opened, monkeypatch):
@@ -134,9 +134,9 @@ def test_failed_stream_is_charged(opened, monkeypatch):
     with refused(EngineFailed, match="lost"):
         data.stream(plan)
     monkeypatch.undo()
-    assert data.account.spent.epsilon == 1
+    assert data.account.spent().epsilon == 1
     assert sum(len(answers) for answers in data.stream(plan).value) == MORE
-    assert data.account.spent.epsilon == 2
+    assert data.account.spent().epsilon == 2
 
 
 def test_wrong_order_of_groups_is_refused(opened, monkeypatch):
@@ -201,7 +201,7 @@ def test_interrupted_stream_can_be_run_again(opened, monkeypatch):
         data.stream(plan)
     monkeypatch.undo()
     assert sum(len(answers) for answers in data.stream(plan).value) == MORE
-    assert data.account.spent.epsilon == 2
+    assert data.account.spent().epsilon == 2
 
 
 @pytest.fixture

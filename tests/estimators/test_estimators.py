@@ -205,7 +205,7 @@ def test_charge_comes_before_the_rows_and_stands(name):
     rows = [(0.5, 1.0, 1.0), (2.0, 0.0, 0.0)]
     fitting(estimator, rows)()
     assert estimator.receipt_.what == f"{type(estimator).__name__}.fit"
-    assert account.spent.epsilon == 1
+    assert account.spent().epsilon == 1
     again = MAKERS[name](epsilon=1, account=account)
     with pytest.raises(BudgetExceeded):
         recorded(fitting(again, rows))

@@ -75,7 +75,7 @@ def test_a_pipeline_spends_from_one_account():
         LogisticRegression(epsilon=1, bounds=(-3, 3), classes=["low", "high"], account=account),
     )
     assert pipeline.fit(x, y).predict(x).shape == (400,)
-    assert account.spent.epsilon == 2
+    assert account.spent().epsilon == 2
     assert [receipt.what for receipt in account.receipts] == ["StandardScaler.fit", "LogisticRegression.fit"]
     with pytest.raises(BudgetExceeded):
         pipeline.fit(x, y)
@@ -89,9 +89,9 @@ def test_clones_copies_and_searches_spend_from_the_same_account():
         assert other is not model
         assert other.account is account
     cross_val_score(model, x, y, cv=4)
-    assert account.spent.epsilon == 4
+    assert account.spent().epsilon == 4
     GridSearchCV(model, {"epsilon": [1, 2]}, cv=2, refit=False).fit(x, y)
-    assert account.spent.epsilon == 4 + 2 * (1 + 2)
+    assert account.spent().epsilon == 4 + 2 * (1 + 2)
 
 
 def test_unpickled_estimator_predicts_but_cannot_spend():

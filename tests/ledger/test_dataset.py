@@ -59,7 +59,7 @@ def test_question_is_charged_once_and_always_answered_the_same(ledger):
     assert engine.call_count == 0
     assert again.value.to_dict() == first.value.to_dict()
     assert again.loss == first.loss
-    assert data.account.spent.epsilon == Fraction(1, 10)
+    assert data.account.spent().epsilon == Fraction(1, 10)
     assert (first.label()["asked before"], again.label()["asked before"]) == (False, True)
     assert again.label()["as of"] == first.label()["as of"]
     assert ask(opened(ledger)).value.to_dict() == first.value.to_dict()
@@ -102,7 +102,7 @@ def test_declared_version_is_recorded_with_each_answer(ledger, folder):
     second = ask(of("2026-11"))
     assert second.label()["version"] == "2026-11"
     assert of().version == "2026-11"
-    assert of().account.spent.epsilon == Fraction(1, 5)
+    assert of().account.spent().epsilon == Fraction(1, 5)
     again = ask(of("2026-10"))
     assert (again.label()["version"], again.value.to_dict()) == ("2026-10", first.value.to_dict())
 
@@ -166,13 +166,13 @@ def test_failed_query_stays_charged(ledger):
     assert engine.call_count == 0
     with mock.patch.object(engine_of(data), "execute", side_effect=RuntimeError), pytest.raises(EngineFailed):
         ask(data)
-    assert data.account.spent.epsilon == Fraction(1, 10)
+    assert data.account.spent().epsilon == Fraction(1, 10)
     with counting(data) as engine, pytest.raises(EngineFailed, match="the run failed after it was charged"):
         ask(data)
     assert engine.call_count == 0  # that it failed is the outcome
-    assert data.account.spent.epsilon == Fraction(1, 10)
+    assert data.account.spent().epsilon == Fraction(1, 10)
     ask(data, epsilon=0.2)
-    assert data.account.spent.epsilon == Fraction(3, 10)
+    assert data.account.spent().epsilon == Fraction(3, 10)
 
 
 def test_noisy_refusal_is_stored(ledger):
@@ -187,7 +187,7 @@ def test_noisy_refusal_is_stored(ledger):
             again.run(asked)
         assert engine.call_count == 0
         assert str(second.value) == str(first.value)
-    assert data.account.spent.epsilon == Fraction(1, 10)
+    assert data.account.spent().epsilon == Fraction(1, 10)
     assert ledger.verify().ok
 
 
@@ -210,7 +210,7 @@ def test_concurrent_question_waits_for_the_running_answer(ledger):
         first = ask(one)
         thread.join(60)
     assert second[0].value.to_dict() == first.value.to_dict()
-    assert one.account.spent.epsilon == Fraction(1, 10)
+    assert one.account.spent().epsilon == Fraction(1, 10)
 
 
 def test_question_asked_within_its_own_run_is_charged_again(ledger):
@@ -226,7 +226,7 @@ def test_question_asked_within_its_own_run_is_charged_again(ledger):
     with mock.patch.object(hubbub.dataset, "execute", meanwhile):
         outer = ask(one)
     assert outer.label()["entry"] != inner[0].label()["entry"]
-    assert one.account.spent.epsilon == Fraction(1, 5)
+    assert one.account.spent().epsilon == Fraction(1, 5)
     assert ledger.verify().ok
 
 
@@ -238,7 +238,7 @@ def test_stored_answer_costs_another_analyst_only_her_own_budget(ledger):
     answer = ask(ada)
     for _ in range(2):
         assert ask(bob).value.to_dict() == answer.value.to_dict()
-    assert (owner.spent.epsilon, bob.account.spent.epsilon) == (Fraction(1, 10), Fraction(1, 10))
+    assert (owner.spent().epsilon, bob.account.spent().epsilon) == (Fraction(1, 10), Fraction(1, 10))
     ask(ada, QUESTION.replace("AS n", "AS m"))
     with pytest.raises(BudgetExceeded, match="the budget of bob"):
         ask(bob, QUESTION.replace("AS n", "AS m"))
@@ -293,7 +293,7 @@ def test_same_table_name_in_two_databases_is_two_identities(folder):
         ) as data:
             origins.append(origin_of(data))
             data.run(data.sql(QUESTION, epsilon=0.1, rows_per_unit=1))
-            spent = data.account.spent.epsilon
+            spent = data.account.spent().epsilon
     assert origins[0] != origins[1]
     assert spent == Fraction(1, 5)
 
@@ -310,10 +310,10 @@ def test_interactive_mechanism_spends_from_the_same_account(ledger):
     for other in (None, hb.Unit.row(), hb.Unit("who", hb.Neighbours.SUBSTITUTE)):
         with pytest.raises(Refused, match="the account protects"):
             mechanism.open(account=account, unit=other)
-    assert account.spent.epsilon == 0
+    assert account.spent().epsilon == 0
     opened = mechanism.open(account=account, unit=account.unit)
     assert opened.receipt is not None
-    assert account.spent.epsilon == Fraction(1, 2)
+    assert account.spent().epsilon == Fraction(1, 2)
 
 
 def test_training_spends_from_the_same_account(ledger):

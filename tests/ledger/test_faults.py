@@ -77,7 +77,7 @@ class Life:
         assert verdict.ok, verdict.problem
         assert len(set(self.charged)) == len(self.charged)
         lines = {entry.number: entry.body["key"] for entry in spender.entries() if entry.kind == "charge"}
-        assert spender.spent.epsilon == Fraction(len(lines), 1000)
+        assert spender.spent().epsilon == Fraction(len(lines), 1000)
         assert len(lines) <= self.tried
         missing = [number for number in self.charged if number not in lines]
         stands = {key: number for number, key in lines.items()}  # the last one, where it was charged anew

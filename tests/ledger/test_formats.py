@@ -1,6 +1,5 @@
 """Ledgers that were written by earlier versions are read, and mean what they meant."""
 
-import json
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -53,13 +52,13 @@ def test_committed_ledger_is_read_the_same(ledger):
     visits, sales = ledger.account("visits"), ledger.account("sales")
     assert (visits.unit, sales.unit) == (Unit("patient"), Unit.row(Neighbours.SUBSTITUTE))
     assert (visits.privacy_filter.epsilon, visits.privacy_filter.delta) == (3, Fraction(1, 10**6))
-    assert visits.privacy_filter.split.approximate == Fraction(1, 2 * 10**6)  # as it was opened
-    assert {who: total.spent.epsilon for who, total in visits.analysts().items()} == {
+    assert visits.privacy_filter.stage.cuts == Fraction(1, 16 * 10**6)  # as it was fixed when it opened
+    assert {who: total.spent().epsilon for who, total in visits.analysts().items()} == {
         "ada": Fraction(1, 10),
         "bob": Fraction(1, 10),
     }
-    assert visits.spent.delta == Fraction(1, 10**9)
-    assert 1.6028 < visits.privacy_filter.reading().epsilon < 1.6029
+    assert visits.spent().delta == Fraction(1, 10**6)
+    assert 1.239 < visits.spent().epsilon < 1.2396
     assert sales.is_closed
     assert visits.get_release(4) == '{"n": 42}'
     assert visits.latest_version("visits") == "2026-11"
@@ -100,7 +99,7 @@ def test_committed_windows_and_analysts_are_read_the_same(second):
     november = second.account("visits", Unit("patient", window=Window.of("day", "2026-11")))
     assert november.lifetime_loss().reading.epsilon == Fraction(2, 5)
     assert not november.record_charge("a count", TENTH, unit=november.unit, key="f 2").is_new
-    assert november.for_analyst("ada").spent.epsilon == Fraction(1, 10)
+    assert november.for_analyst("ada").spent().epsilon == Fraction(1, 10)
     assert november.get_release(11) == '{"n": 2}'
 
 
@@ -111,16 +110,11 @@ def test_windows_and_analysts_are_written_as_committed(second, folder):
 
 
 def facts(ledger):
-    """What its lines say, but for the marks, and the figures, whose last digits may be another machine's.
-
-    How a new account splits its δ is another choice of today; that of an old one is stored with it.
-    """
+    """What its lines say, but for the marks, and the figures, whose last digits may be another machine's."""
     for entry in ledger.entries():
         if entry.kind == "restore":
             continue
-        body = {name: value for name, value in entry.body.items() if name not in {"cost", "digest"}}
-        if "filter" in body:
-            body["filter"] = {**json.loads(body["filter"]), "split": None}
+        body = {name: value for name, value in entry.body.items() if name not in {"charged", "digest"}}
         yield entry.number, entry.account, entry.kind, entry.analyst, body
 
 

@@ -86,7 +86,7 @@ class Two:
 
     def check(self, spent):
         ledger = self.database.open()
-        assert ledger.account("visits").spent.epsilon == spent
+        assert ledger.account("visits").spent().epsilon == spent
         assert ledger.verify().ok
 
 
@@ -207,10 +207,10 @@ def test_interleaved_charges_of_one_key_by_two_analysts(two):
     )
     assert ends == [None, None]
     assert [charge.is_new for charge in gave] == [True, False]
-    assert bob.spent.epsilon == 0  # there is nothing to see yet
+    assert bob.spent().epsilon == 0  # there is nothing to see yet
     ada.record_release(gave[0].number, "42")
     assert bob.record_charge("a", HALF, key="k").has_outcome
-    assert bob.spent.epsilon == Fraction(1, 2)
+    assert bob.spent().epsilon == Fraction(1, 2)
     two.check(Fraction(1, 2))
 
 
@@ -231,7 +231,7 @@ def test_interleaved_replacements_of_a_lost_charge(two):
 
 def test_read_during_a_charge(two):
     """Who looks does not wait, and sees nothing that is not committed."""
-    _, gave = two.overlap(lambda: two.one.charge("a", HALF), lambda: two.two.spent.epsilon, waits=False)
+    _, gave = two.overlap(lambda: two.one.charge("a", HALF), lambda: two.two.spent().epsilon, waits=False)
     assert gave[1] == 0
     two.check(Fraction(1, 2))
 

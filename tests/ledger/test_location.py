@@ -39,7 +39,7 @@ def spend(path, loss=HALF):
 
 def spent(path):
     with Ledger.open_read_only(path) as ledger:
-        return ledger.account("visits").spent.epsilon
+        return ledger.account("visits").spent().epsilon
 
 
 def copied(path):
@@ -78,7 +78,7 @@ def test_copied_or_moved_ledger_is_refused_until_restored(path, change):
     with pytest.raises(Refused, match="a copy, or was moved"):
         Ledger.open(there)
     with Ledger.open_read_only(there) as ledger:
-        assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 2)
         assert "a copy, or was moved" in ledger.verify().problem
         with pytest.raises(Refused, match="opened read-only"):
             ledger.account("visits").charge("a count", TENTH)
@@ -356,7 +356,7 @@ def test_backup_is_complete_and_cannot_be_spent_from(path, tmp_path):
     with pytest.raises(Refused, match="a backup of a ledger"):
         Ledger.open(copy)
     with Ledger.open_read_only(copy) as ledger:
-        assert ledger.account("visits").spent.epsilon == Fraction(6, 10)
+        assert ledger.account("visits").spent().epsilon == Fraction(6, 10)
         assert "a backup" in ledger.verify().problem
     with pytest.raises(Refused, match="still exists"):
         Ledger.restore(tmp_path / "again", copy, spent_since={})

@@ -125,7 +125,7 @@ def test_spender_can_charge(roles):
 def test_reader_sees_all_and_can_verify(roles):
     with Ledger.open(roles.server.address("rita")) as ledger:
         assert ledger.verify().ok
-        assert ledger.account("visits").spent.epsilon == Fraction(1, 5)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 5)
         with pytest.raises(LedgerFailed, match="cannot be used"):
             ledger.account("visits").charge("a count", PrivacyLoss.pure(Fraction(1, 10)))
 
@@ -152,7 +152,7 @@ def test_copied_database_is_refused(database):
     with psycopg.connect(other) as raw:
         assert raw.execute("SELECT location FROM hubbub.location").fetchone() == (lies,)
     with Ledger.open(other) as ledger:
-        assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 2)
 
 
 def test_database_backup_restores_into_an_empty_database(database, tmp_path):
@@ -164,7 +164,7 @@ def test_database_backup_restores_into_an_empty_database(database, tmp_path):
     database.close()
     assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).ok
     with database.open() as ledger:
-        assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 2)
 
 
 def test_role_without_rights_sees_nothing(roles):
@@ -223,7 +223,7 @@ def test_dump_restored_over_the_ledger_is_refused(database):
         Ledger.restore(database.address, spent_since={})
     assert Ledger.restore(database.address, spent_since={"visits": HALF}).ok
     with database.open() as ledger:
-        assert ledger.account("visits").spent.epsilon == 1
+        assert ledger.account("visits").spent().epsilon == 1
 
 
 def test_dropped_database_ledger_gets_no_fresh_budget(database, tmp_path):
@@ -241,7 +241,7 @@ def test_dropped_database_ledger_gets_no_fresh_budget(database, tmp_path):
     assert database.attack("SELECT to_regclass('hubbub.write_lock')") == [(None,)]
     assert Ledger.restore(database.address, tmp_path / "b", spent_since={}).ok
     with database.open() as ledger:
-        assert ledger.account("visits").spent.epsilon == Fraction(1, 2)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 2)
 
 
 def test_owner_can_discard_a_dropped_ledger(database):
@@ -252,4 +252,4 @@ def test_owner_can_discard_a_dropped_ledger(database):
         database.open()
     Path(refused.value.fix.rpartition("remove ")[2]).unlink()
     with database.open() as ledger:
-        assert account(ledger).spent.epsilon == 0
+        assert account(ledger).spent().epsilon == 0

@@ -28,7 +28,7 @@ def check_sum(storage, processes, each, fitting):
         account(ledger)
         let_through = together(workers.charge_many, processes, storage.address, each, Fraction(1, fitting))
         assert sum(let_through) == fitting
-        spent = ledger.account("visits").spent.epsilon
+        spent = ledger.account("visits").spent().epsilon
         found = ledger.verify()
     assert spent == 1
     assert (found.ok, found.entries) == (True, fitting + 1)
@@ -38,7 +38,7 @@ def check_keys(storage, processes, keys):
     with storage.open() as ledger:
         account(ledger)
         found = together(workers.charge_keys, processes, storage.address, keys, Fraction(1, keys))
-        spent = ledger.account("visits").spent.epsilon
+        spent = ledger.account("visits").spent().epsilon
         verdict = ledger.verify()
     assert spent == 1
     assert (verdict.ok, verdict.entries) == (True, 2 * keys + 1)
@@ -56,7 +56,7 @@ def test_concurrent_opening_and_closing_loses_nothing(storage):
         account(ledger)
     assert sum(together(workers.open_and_charge, 6, storage.address, 15, Fraction(1, 1000))) == 90
     with storage.open() as ledger:
-        assert ledger.account("visits").spent.epsilon == Fraction(9, 100)
+        assert ledger.account("visits").spent().epsilon == Fraction(9, 100)
         assert ledger.verify().ok
 
 
@@ -116,7 +116,7 @@ def check_what_was_said(storage, charged, shown, kills):
             assert spender.get_release(number) == text
         # Who is killed may have charged what nobody sees: budget wasted, and not run again.
         assert len(lines) - len(shown) <= kills
-        assert spender.spent.epsilon == Fraction(len(lines), 10**6)
+        assert spender.spent().epsilon == Fraction(len(lines), 10**6)
 
 
 def test_killed_process_loses_nothing_acknowledged(storage):

@@ -124,7 +124,7 @@ def test_charge_is_refused_if_its_outcome_could_not_be_sealed(folder, keys):
     with place.open() as ledger:
         with pytest.raises(Refused, match="opened without its secret"):
             charge_and_run(ledger.account("visits"), lambda _: "42", what="a sum", loss=TENTH, key="two")
-        assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 10)
 
 
 @pytest.mark.parametrize("spoil", ["no key", "", "QUJD", None])
@@ -142,7 +142,7 @@ def test_unreadable_key_is_reported_before_the_charge(folder, spoil):
             with pytest.raises(LedgerFailed, match="cannot be read") as caught:
                 charge_and_run(ledger.account("visits"), lambda _: "42", what="a count", loss=TENTH, key=key)
             assert "or remove it" in str(caught.value)
-        assert ledger.account("visits").spent.epsilon == Fraction(1, 10)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 10)
 
 
 def test_encrypted_release_is_bound_to_its_entry(storage, keys):
@@ -176,7 +176,7 @@ def test_unencrypted_release_is_not_shown_with_a_secret(folder, keys):
         with pytest.raises(LedgerFailed, match="is not authenticated"):
             spender.get_release(number)
         again = spender.record_charge("a count", TENTH, key="k", fingerprint="q")
-        assert (again.is_new, spender.spent.epsilon) == (True, Fraction(1, 5))
+        assert (again.is_new, spender.spent().epsilon) == (True, Fraction(1, 5))
         spender.record_release(again.number, ANSWER)
         assert not spender.record_charge("a count", TENTH, key="k", fingerprint="q").is_new
         assert ledger.verify().ok

@@ -95,7 +95,7 @@ class Asked:
 
 def charges(data):
     """How often the question of price 1/10000 was charged; all else costs next to nothing."""
-    return int(data.account.spent.epsilon * 10**4)
+    return int(data.account.spent().epsilon * 10**4)
 
 
 def fail_at_every(ledger, text, kind, step):
@@ -154,7 +154,7 @@ def test_without_a_ledger_each_run_is_charged(kind):
         ask = Asked(data, QUESTIONS["ordered"], Fraction(1, 1000))
         with Failing(at, kind):
             ask()
-        assert data.account.spent.epsilon == Fraction(number, 1000)
+        assert data.account.spent().epsilon == Fraction(number, 1000)
         assert ask.runs <= 1
 
 
@@ -182,7 +182,7 @@ def test_each_stream_is_charged_even_if_it_fails_midway(ledger, ways):
                 stream = data.stream(plan).value
                 assert [answers["n"] for answers in stream] == [answers["n"] for answers in stream]
             assert len(noises) == number
-            assert data.account.spent.epsilon == Fraction(number, 100)
+            assert data.account.spent().epsilon == Fraction(number, 100)
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
@@ -202,7 +202,7 @@ def test_callback_errors_reach_the_caller_after_the_outcome_is_stored(ledger, ki
     for epsilon in (0.1, 0.2):
         with pytest.raises(EngineFailed, match="interrupted after it was charged, and its answer is lost"):
             data.run(data.sql(QUESTIONS["ordered"], epsilon=epsilon))
-    assert data.account.spent.epsilon == Fraction(3, 10)
+    assert data.account.spent().epsilon == Fraction(3, 10)
 
 
 def test_refusal_keeps_its_class_and_message(ledger):
@@ -229,12 +229,12 @@ def test_unstored_outcome_makes_the_next_run_a_new_charge(ledger):
         ask = Asked(data, QUESTIONS["combined"], Fraction(1, 10))
         with mock.patch.object(type(data.account), "record_release", side_effect=full):
             assert ask()[0] == "LedgerFailed"
-        assert data.account.spent.epsilon == Fraction(number, 10)
+        assert data.account.spent().epsilon == Fraction(number, 10)
     answer = ask()
     assert ask.runs == 2
-    assert data.account.spent.epsilon == Fraction(4, 10)
+    assert data.account.spent().epsilon == Fraction(4, 10)
     assert ask() == answer
-    assert data.account.spent.epsilon == Fraction(4, 10)
+    assert data.account.spent().epsilon == Fraction(4, 10)
     assert ledger.verify().ok
 
 
@@ -244,7 +244,7 @@ def test_answer_that_cannot_be_stored_is_a_stored_failure(ledger):
     for text in ("a key with \0", "another"):
         with pytest.raises(EngineFailed, match="the run failed"):
             charge_and_run(spender, lambda _, text=text: text, **asked)
-    assert spender.spent.epsilon == Fraction(1, 10)
+    assert spender.spent().epsilon == Fraction(1, 10)
 
 
 def test_waiting_for_another_attempt_ends_at_the_timeout(ledger, monkeypatch):
@@ -260,7 +260,7 @@ def test_waiting_for_another_attempt_ends_at_the_timeout(ledger, monkeypatch):
     assert looks == [0.01, 0.02]
     assert spender.record_release(slow.number, "41") == "41"  # it was alive after all, and has paid too
     assert charge_and_run(spender, lambda _: "43", **asked)[1] == "42"
-    assert spender.spent.epsilon == Fraction(2, 10)
+    assert spender.spent().epsilon == Fraction(2, 10)
     assert ledger.verify().ok
 
 
@@ -352,15 +352,15 @@ def test_failure_is_run_again_for_a_new_charge_only(ledger):
         data.run(plan)
     with pytest.raises(EngineFailed, match="after it was charged"):
         data.run(plan)
-    assert data.account.spent.epsilon == 1
+    assert data.account.spent().epsilon == 1
     with mock.patch("hubbub.dataset.execute", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
         data.run(plan, again=True)
-    assert data.account.spent.epsilon == 2
+    assert data.account.spent().epsilon == 2
     found = data.run(plan, again=True).value
-    assert data.account.spent.epsilon == 3
+    assert data.account.spent().epsilon == 3
     # An answer is an answer: it is given again, and not drawn again.
     assert data.run(plan, again=True).value.to_dict() == found.to_dict() == data.run(plan).value.to_dict()
-    assert data.account.spent.epsilon == 3
+    assert data.account.spent().epsilon == 3
     assert ledger.verify().ok
 
 
@@ -371,7 +371,7 @@ def test_refusal_is_not_run_again(ledger):
         data.run(plan)
     with pytest.raises(Refused):
         data.run(plan, again=True)
-    assert data.account.spent.epsilon == 1
+    assert data.account.spent().epsilon == 1
 
 
 @pytest.mark.parametrize("kind", [LedgerFailed, InvalidInput])
@@ -383,7 +383,7 @@ def test_failure_can_be_asked_again_after_it_is_fixed(ledger, kind):
     with pytest.raises(kind):
         data.run(plan)
     data.run(plan, again=True)
-    assert data.account.spent.epsilon == 2
+    assert data.account.spent().epsilon == 2
 
 
 def test_failure_is_no_part_of_later_answers(ledger):
@@ -402,7 +402,7 @@ def test_failure_is_no_part_of_later_answers(ledger):
         version="1",
     )  # fmt: skip
     assert hers.run(hers.sql(QUESTIONS["combined"], epsilon=prices[1])).value.to_dict() == answer
-    assert hers.account.spent.epsilon == prices[1]
+    assert hers.account.spent().epsilon == prices[1]
     assert ledger.verify().ok
 
 
@@ -423,7 +423,7 @@ def test_concurrent_reruns_are_charged_once(ledger, name):
     for thread in threads:
         thread.join()
     assert seen == [seen[0]] * 8
-    assert plans[0][0].account.spent.epsilon == Fraction(2, 10)
+    assert plans[0][0].account.spent().epsilon == Fraction(2, 10)
     assert ledger.verify().ok
 
 
@@ -437,5 +437,5 @@ def test_rerun_beyond_the_budget_keeps_the_stored_failure(ledger):
             data.run(plan, again=True)
         with pytest.raises(EngineFailed, match="after it was charged"):
             data.run(plan)
-    assert data.account.spent.epsilon == 6
+    assert data.account.spent().epsilon == 6
     assert ledger.verify().ok

@@ -257,4 +257,4 @@ def test_account_of_a_window_pays_only_for_its_rows(ledger):
     for unit in (None, hb.Unit("who"), replace(account.unit, window=DECEMBER)):
         with pytest.raises(Refused, match="the account protects"):
             account.charge("a count of whatever", PrivacyLoss.pure(0.5), unit=unit)
-    assert account.spent.epsilon == 0
+    assert account.spent().epsilon == 0

@@ -173,12 +173,12 @@ def test_rows_are_units_only_if_declared():
 def test_the_charge_comes_first_and_is_kept_within_the_budget():
     data = hb.open(pl.DataFrame({"x": [1.0] * 50}), unit=hb.Unit.row(), budget=hb.Budget(1))
     plan = data.sql("SELECT COUNT(*) AS n FROM data", epsilon=0.4)
-    assert data.account.spent.epsilon == 0
+    assert data.account.spent().epsilon == 0
     plan.run()
     plan.run()
     with pytest.raises(BudgetExceeded):
         plan.run()
-    assert float(data.account.spent.epsilon) == 0.8
+    assert float(data.account.spent().epsilon) == 0.8
     assert data.account.epsilon() == 0.8
     assert len(data.account.receipts) == 2
 

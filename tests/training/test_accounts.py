@@ -57,7 +57,7 @@ def test_all_fits_of_a_cross_validation_are_charged():
     account = hb.InMemoryAccount(hb.Budget(5))
     model = bayes(account=account)
     cross_val_score(model, ROWS, LABELS, cv=10)
-    assert account.spent.epsilon == 5
+    assert account.spent().epsilon == 5
     with pytest.raises(hb.Refused, match="does not fit"):
         clone(model).fit(ROWS, LABELS)
 

@@ -438,7 +438,7 @@ def test_other_ledger_pays_for_the_whole_run(tmp_path, ledger):
     with Ledger.open(tmp_path / "other.ledger") as other:
         made(data, of(other)).resume(path)
         assert charges(other) == ["training, 6 steps", "training, continued from a checkpoint"]
-        assert of(other).spent == of(ledger).spent
+        assert of(other).spent() == of(ledger).spent()
 
 
 def test_run_paid_by_a_ledger_needs_it_to_resume(tmp_path, ledger):

@@ -254,5 +254,5 @@ def test_accounts_that_a_loss_reaches_are_left_alone():
     model = Noting()
     with restore_state(model):
         model(torch.zeros(1))
-    assert account.spent.epsilon == 1
+    assert account.spent().epsilon == 1
     assert len(account.receipts) == 1

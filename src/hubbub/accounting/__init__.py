@@ -12,8 +12,9 @@ from hubbub.accounting.calibration import calibrate
 from hubbub.accounting.closed_form import largest_mu
 from hubbub.accounting.composable_cost import ComposableCost
 from hubbub.accounting.composition import Bounds
-from hubbub.accounting.filters import PrivacyFilter, PrivacyOdometer
+from hubbub.accounting.filters import FilterCharge, PrivacyFilter
 from hubbub.accounting.interpretation import Posterior
+from hubbub.accounting.odometer import PrivacyOdometer
 from hubbub.accounting.privacy_loss import PrivacyLoss, parallel_composition
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Bounds",
     "Budget",
     "ComposableCost",
+    "FilterCharge",
     "Posterior",
     "PrivacyFilter",
     "PrivacyLoss",

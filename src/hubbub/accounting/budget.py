@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn, Protocol
 
+from hubbub.accounting.filters import parse_purpose
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.errors import InvalidInput, Refused
 from hubbub.numbers import Number, format_up, parse_integer, parse_nonnegative, parse_positive
@@ -65,12 +66,15 @@ class Budget:
         epsilon: The total ε.
         delta: The total δ, far below 1/population.
         population: The public number of people the data may hold; needed for a δ above 1/1000.
+        purpose: What the budget is for, if that is known: "training", "many queries" or "few queries". It
+            changes how charges are added up by default, never what is guaranteed (docs/budgets.md).
         allow_large_epsilon: Confirms an ε above `LARGE_EPSILON`, which protects almost nobody.
     """
 
     epsilon: Fraction
     delta: Fraction
     population: int | None
+    purpose: str
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Budget:
         delta: Number = 0,
         *,
         population: int | None = None,
+        purpose: str = "",
         allow_large_epsilon: bool = False,
     ) -> None:
         object.__setattr__(self, "epsilon", parse_positive(epsilon, "epsilon"))
@@ -85,11 +90,13 @@ class Budget:
         object.__setattr__(self, "delta", parse_nonnegative(delta, "delta"))
         people = None if population is None else parse_integer(population, "population")
         object.__setattr__(self, "population", people)
+        object.__setattr__(self, "purpose", parse_purpose(purpose))
         refuse_large_delta(self.delta, population)
 
     def __str__(self) -> str:
         population = "" if self.population is None else f", population {self.population}"
-        return f"ε = {format_up(self.epsilon)}, δ = {format_up(self.delta)}{population}"
+        purpose = f", for {self.purpose}" if self.purpose else ""
+        return f"ε = {format_up(self.epsilon)}, δ = {format_up(self.delta)}{population}{purpose}"
 
     def __repr__(self) -> str:
         return f"Budget({self})"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from hubbub.accounting.curve_bounds import delta_bound
 from hubbub.accounting.filter_stages import (
     FilterCharge,
     GaussianStage,
@@ -24,14 +25,15 @@ from hubbub.accounting.gaussian_dominance import (
     is_dominated,
     largest_mu_squared,
     least_mu_squared,
+    loss_facts,
     mu_squared_at,
 )
 from hubbub.accounting.privacy_loss import PrivacyLoss
 
 if TYPE_CHECKING:
-    from hubbub.accounting.adaptive_filter import PrivacyFilter
+    from hubbub.accounting.filters import PrivacyFilter
 
-__all__ = ["MARGIN", "TOP_LEVEL", "certifies_mu_squared", "holds", "price", "renyi_charge", "reserves"]
+__all__ = ["MARGIN", "TOP_LEVEL", "holds", "is_charge_true", "price", "renyi_charge", "reserves"]
 
 TOP_LEVEL, _LAST_LEVEL = 3, 24
 """A reserve is the limit divided by 2^3 … 2^24, or 0."""
@@ -135,7 +137,7 @@ def _price_first(
 
     Proof: docs/proofs/filters.md, "Stage 2: Gaussian sums"
     """
-    own = Fraction(facts.loss.delta(epsilon)) * MARGIN
+    own = Fraction(delta_bound(facts.loss, epsilon)) * MARGIN
     rest = delta - own
     if rest <= delta / 256:
         return None
@@ -160,7 +162,9 @@ def _price_point(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | Non
     if epsilon <= 0 or not state.delta:
         return None
     left = state.delta - state.sum_delta
-    found = Fraction(facts.loss.delta(epsilon)) * MARGIN
+    found = Fraction(delta_bound(facts.loss, epsilon)) * MARGIN
+    if found > left:
+        found = Fraction(facts.loss.delta(epsilon)) * MARGIN
     if found > left and holds(facts.loss, epsilon, left):
         found = left
     return _if_fits(state, FilterCharge(epsilon, round_sum(min(found, Fraction(1))), None), facts)
@@ -170,7 +174,7 @@ def holds(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> bool:
     """True if the loss is surely (ε, δ)-private; in both directions."""
     if delta < 0:
         return False
-    if Fraction(loss.delta(epsilon)) <= delta or delta >= 1:
+    if delta >= 1 or Fraction(delta_bound(loss, epsilon)) <= delta or Fraction(loss.delta(epsilon)) <= delta:
         return True
     found = loss.epsilon(delta)
     return math.isfinite(found) and Fraction(found) <= epsilon
@@ -216,7 +220,33 @@ def renyi_charge(facts: LossFacts) -> FilterCharge:
     )
 
 
-def certifies_mu_squared(facts: LossFacts, charge: FilterCharge) -> bool:
+def is_charge_true(loss: PrivacyLoss, charge: FilterCharge) -> bool:
+    """True if the figures of a charge are true of the loss, whatever filter they are added to.
+
+    Guarantee: an inequality, not an equality: a later and sharper version may charge less.
+    Proof: docs/proofs/filters.md, "What a charge costs"
+    """
+    facts = loss_facts(loss)
+    is_pure = (
+        charge.epsilon is not None
+        and facts.epsilon is not None
+        and charge.epsilon >= facts.epsilon
+        and charge.delta >= facts.delta
+    )
+    if charge.mu_squared is None and not charge.renyi:
+        return is_pure or (charge.epsilon is not None and holds(loss, charge.epsilon, charge.delta))
+    if charge.epsilon is not None and not is_pure:
+        return False
+    if charge.mu_squared is not None:
+        return _is_mu_squared_true(facts, charge)
+    cost = loss.cost()
+    return charge.delta >= cost.delta and all(
+        mine is None or (needed is not None and mine * MARGIN >= needed)
+        for mine, needed in zip(charge.renyi, cost.renyi, strict=True)
+    )
+
+
+def _is_mu_squared_true(facts: LossFacts, charge: FilterCharge) -> bool:
     """True if μ² dominates the loss beside the reserve, with the charge's δ cut off."""
     cut = charge.delta - facts.closed_delta
     if cut < 0 or charge.reserve < 0 or charge.mu_squared is None:
@@ -234,11 +264,11 @@ def _largest_beside(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> Fr
 
     def fits(mu_squared: Fraction) -> bool:
         both = loss + PrivacyLoss.gaussian_from_mu_squared(mu_squared)
-        return Fraction(both.delta(epsilon)) * MARGIN <= delta
+        return Fraction(delta_bound(both, epsilon)) * MARGIN <= delta
 
     high = largest_mu_squared(epsilon, delta)
     # The limit without the loss, less about what the loss takes; then down until it is certain.
-    own = least_mu_squared(float(epsilon), loss.delta(epsilon))
+    own = least_mu_squared(float(epsilon), delta_bound(loss, epsilon))
     guess = max(high - Fraction(own), high / 64)
     for part in _PARTS:
         if fits(found := floor_digits(guess * part)):

@@ -17,6 +17,7 @@ from hubbub.noise.enclosures import exp_neg, log
 __all__ = [
     "FilterCharge",
     "GaussianStage",
+    "OdometerReading",
     "Opening",
     "RenyiStage",
     "decode_charge",
@@ -38,6 +39,14 @@ def round_sum(value: Fraction) -> Fraction:
     if value.denominator <= _MAX_DENOMINATOR:
         return value
     return Fraction(-(-value.numerator * _ONE // value.denominator), _ONE)
+
+
+@dataclass(frozen=True)
+class OdometerReading:
+    """What was spent so far: a pair (ε, δ) that holds."""
+
+    epsilon: Fraction
+    delta: Fraction
 
 
 @dataclass(frozen=True)

@@ -1,55 +1,54 @@
-"""Privacy filters and odometers: budgets for costs that are chosen while looking at earlier answers.
+"""Privacy filters: budgets for losses that are chosen while looking at earlier answers.
 
-Whole privacy loss curves compose only if all mechanisms were fixed beforehand. Sums stay valid whatever is
-asked next: of pure ε, of Rényi ε(α) at orders fixed when the account is made, of Gaussian μ², and of δ. A
-`PrivacyFilter` adds up `ComposableCost`s and refuses a charge that does not fit its budget; a
-`PrivacyOdometer` adds them up and reads the ε so far.
+Whole privacy loss curves compose only if all mechanisms were fixed beforehand. A `PrivacyFilter` first adds
+up (ε, δ) pairs: basic composition. A second stage opens with the first charge for which that would be
+wasteful: it adds up Gaussian μ², or Rényi divergences, within what is left. Which stage a charge goes to
+depends on charges alone, never on answers.
 
 Proof: docs/proofs/filters.md
 """
 
-from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
-from types import SimpleNamespace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from hubbub.accounting.codec import read_record, read_text, write_text
-from hubbub.accounting.composable_cost import (
-    ORDERS,
-    ComposableCost,
-    check_same_orders,
-    parse_list,
-    parse_orders,
-    smallest_figure,
+from hubbub.accounting.codec import canonical_json, decode, decode_rational, encode
+from hubbub.accounting.composable_cost import ORDERS
+from hubbub.accounting.filter_pricing import holds, is_charge_true, price
+from hubbub.accounting.filter_stages import (
+    FilterCharge,
+    GaussianStage,
+    OdometerReading,
+    Opening,
+    RenyiStage,
+    epsilon_of_orders,
+    round_sum,
 )
+from hubbub.accounting.gaussian_dominance import LossFacts, loss_facts
+from hubbub.accounting.privacy_loss import PrivacyLoss
+from hubbub.accounting.serialization import loss_from_json, loss_to_json
 from hubbub.errors import BudgetExceeded, InvalidInput
-from hubbub.noise.enclosures import exp_neg, gaussian_delta, log
-from hubbub.numbers import (
-    Number,
-    format_down,
-    format_up,
-    parse_below_one,
-    parse_nonnegative,
-    parse_positive,
-    parse_rational,
-)
+from hubbub.noise.enclosures import gaussian_delta
+from hubbub.numbers import Number, format_down, parse_below_one, parse_nonnegative, parse_positive, round_up
 
 __all__ = [
-    "DeltaSplit",
+    "PURPOSES",
+    "FilterCharge",
     "OdometerReading",
     "PrivacyFilter",
-    "PrivacyOdometer",
     "Remaining",
+    "parse_purpose",
 ]
 
-_BITS = 128
-_ONE = 1 << _BITS
+PURPOSES = ("", "training", "many queries", "few queries")
+"""What an owner may declare. It changes defaults only, never what is guaranteed."""
+_MOST = 10**6
 
 
-class _EpsilonDelta(Protocol):
+class _Budget(Protocol):
     """The figures of a `Budget`, which is defined in a higher module."""
 
     @property
@@ -60,93 +59,21 @@ class _EpsilonDelta(Protocol):
     def delta(self) -> Fraction:
         """The total δ."""
 
-
-@dataclass(frozen=True)
-class DeltaSplit:
-    """How an account's δ is divided, before the first charge and for good.
-
-    >>> from hubbub.accounting.budget import Budget
-    >>> split = DeltaSplit.of(Budget(1, 1e-6))
-    >>> split.approximate * 10**6, split.gaussian
-    (Fraction(1, 16), Fraction(0, 1))
-    >>> split.approximate + sum(split.renyi) == Fraction(1, 10**6)
-    True
-    """
-
-    approximate: Fraction
-    """For the sum of the δ's of approximate charges."""
-    gaussian: Fraction
-    """For the sum of μ²."""
-    renyi: tuple[Fraction, ...]
-    """For the sums of Rényi ε(α), order by order."""
-
-    def __post_init__(self) -> None:
-        for name in ("approximate", "gaussian"):
-            object.__setattr__(self, name, parse_nonnegative(getattr(self, name), name))
-        shares = tuple(parse_nonnegative(share, "renyi") for share in parse_list(self.renyi, "renyi"))
-        object.__setattr__(self, "renyi", shares)
-
-    @classmethod
-    def of(
-        cls,
-        budget: _EpsilonDelta,
-        *,
-        orders: Sequence[Number] = ORDERS,
-        approximate: Number = Fraction(1, 16),
-        gaussian: Number = 0,
-        favoured_order: Number | None = None,
-    ) -> "DeltaSplit":
-        """Shares of the budget's δ for approximate charges, for μ², and the rest for the Rényi orders.
-
-        The order that is best for Gaussian noise within this budget gets 5/6 of the rest or more; one that is
-        d places away gets 1/4^(d+1).
-
-        Args:
-            budget: The ε and δ to divide.
-            orders: The Rényi orders of the account.
-            approximate: The share of δ for the δ's of charges, such as partition selection.
-            gaussian: The share of δ for the sum of μ².
-            favoured_order: The order to favour instead, such as the best one of a planned training run.
-        """
-        at = parse_orders(orders)
-        parts, mu = parse_nonnegative(approximate, "approximate"), parse_nonnegative(gaussian, "gaussian")
-        if parts + mu > 1:
-            raise InvalidInput(
-                "approximate and gaussian are more than 1 together",
-                why="they are shares of one delta",
-                fix="pass shares that add up to 1 or less",
-            )
-        rest = (1 - parts - mu) * budget.delta
-        room = _renyi_room(at, (rest,) * len(at))
-        if favoured_order is None:
-            # survives: Without a delta there is nothing to divide, whichever order is the best.
-            best = max(range(len(at)), key=lambda j: (budget.epsilon + (room[j] or 0)) / at[j])
-        else:
-            wanted = parse_rational(favoured_order, "favoured_order")
-            best = min(range(len(at)), key=lambda j: abs(at[j] - wanted))
-        weights = [Fraction(1, 4 ** (abs(j - best) + 1)) for j in range(len(at))]
-        weights[best] += 1 - sum(weights)
-        return cls(parts * budget.delta, mu * budget.delta, tuple(weight * rest for weight in weights))
+    @property
+    def purpose(self) -> str:
+        """What the budget is for."""
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """The largest figures that one more charge may have, each by itself."""
+    """The largest figures that one more charge may have, each by itself, rounded down."""
 
     epsilon: Fraction
     """Pure ε."""
     delta: Fraction
-    """The δ of an approximate charge, in addition to its other figures."""
+    """δ, in addition to its other figures."""
     mu_squared: Fraction
     """μ² of Gaussian noise."""
-
-
-@dataclass(frozen=True)
-class OdometerReading:
-    """The ε spent so far, None if it is infinite, and the δ it holds with."""
-
-    epsilon: Fraction | None
-    delta: Fraction
 
 
 @dataclass(frozen=True, init=False)
@@ -156,159 +83,329 @@ class PrivacyFilter:
     >>> from hubbub.accounting.budget import Budget
     >>> account = PrivacyFilter(Budget(1, 1e-6))
     >>> for _ in range(10):
-    ...     account = account.charge(ComposableCost.of(epsilon=0.1))
-    >>> account.spent.epsilon, account.remaining().epsilon
-    (Fraction(1, 1), Fraction(0, 1))
-    >>> account.allows(ComposableCost.of(epsilon=0.001))
+    ...     account = account.charge(PrivacyLoss.approximate(0.1, 1e-7))
+    >>> account.spent(), account.remaining().epsilon
+    (OdometerReading(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000)), Fraction(0, 1))
+    >>> account.allows(PrivacyLoss.pure(0.001))
     False
     >>> PrivacyFilter.from_json(account.to_json()) == account
     True
 
     Guarantee: all that is released through it is (ε, δ)-private, though every charge, and when to stop,
         may depend on the answers before it.
-    Assumes: what each cost assumes; each is charged before anything of it is released, to a filter with
-        the split of the first one. An interactive mechanism that answers between other charges
-        has delta = 0 and no μ².
+    Assumes: each loss is true of its mechanism, for one unit and neighbouring relation, and is charged before
+        anything of it is released. An interactive mechanism that answers between other charges is pure.
     Proof: docs/proofs/filters.md, "The filter"
     """
 
     epsilon: Fraction
     delta: Fraction
-    split: DeltaSplit
-    spent: ComposableCost
+    purpose: str
+    sum_epsilon: Fraction
+    """Of the first stage."""
+    sum_delta: Fraction
+    """Of the first stage."""
+    pure: Fraction | None
+    """The sum of all pure ε, in both stages; None if some charge had none."""
+    stage: GaussianStage | RenyiStage | None
+    """The second stage; None until it opens."""
 
-    def __init__(
-        self,
-        budget: _EpsilonDelta,
-        orders: Sequence[Number] = ORDERS,
-        split: DeltaSplit | None = None,
-        *,
-        spent: ComposableCost | None = None,
-    ) -> None:
-        at = parse_orders(orders)
-        object.__setattr__(self, "epsilon", parse_positive(budget.epsilon, "epsilon"))
-        object.__setattr__(self, "delta", parse_below_one(budget.delta, "delta"))
-        object.__setattr__(self, "split", split or DeltaSplit.of(self, orders=at))
-        object.__setattr__(self, "spent", spent or ComposableCost.of(0, mu_squared=0, orders=at))
-        shares = (self.split.approximate, self.split.gaussian, *self.split.renyi)
-        if len(self.split.renyi) != len(at) or sum(shares) > self.delta:
-            raise InvalidInput(
-                "the split does not divide the budget's delta over its orders",
-                why="the shares must add up to no more than the budget's delta",
-                fix="pass one share for each order, delta or less in all: see DeltaSplit.of",
-            )
-        check_same_orders(at, self.spent)
-        if not self._fits(self.spent):
-            raise InvalidInput(
-                "more is spent than fits the budget",
-                why="the filter could guarantee nothing",
-                fix="pass a cost that a filter of this budget and split had spent",
-            )
+    def __init__(self, budget: _Budget) -> None:
+        zero = Fraction(0)
+        for name, value in (
+            ("epsilon", parse_positive(budget.epsilon, "epsilon")),
+            ("delta", parse_below_one(budget.delta, "delta")),
+            ("purpose", parse_purpose(budget.purpose)),
+            ("sum_epsilon", zero),
+            ("sum_delta", zero),
+            ("pure", zero),
+            ("stage", None),
+        ):
+            object.__setattr__(self, name, value)
 
-    @classmethod
-    def for_queries(
-        cls, budget: _EpsilonDelta, orders: Sequence[Number] = ORDERS, *, spent: ComposableCost | None = None
-    ) -> Self:
-        """The filter of an account for queries: half of δ is for partition selection.
+    # Charging
 
-        >>> from hubbub.accounting.budget import Budget
-        >>> PrivacyFilter.for_queries(Budget(1, 1e-6)).split.approximate * 10**6
-        Fraction(1, 2)
-        """
-        half = DeltaSplit.of(budget, orders=orders, approximate=Fraction(1, 2))
-        return cls(budget, orders, half, spent=spent)
-
-    @property
-    def orders(self) -> tuple[Fraction, ...]:
-        """The Rényi orders at which costs are added up."""
-        return self.spent.orders
-
-    def allows(self, cost: ComposableCost) -> bool:
-        """True if the charge fits."""
-        check_same_orders(self.orders, cost)
-        return self._fits(self.spent + cost)
-
-    def charge(self, cost: ComposableCost) -> "PrivacyFilter":
+    def charge(self, loss: PrivacyLoss) -> "PrivacyFilter":
         """The filter after this charge; BudgetExceeded if it does not fit, and then nothing is spent."""
-        check_same_orders(self.orders, cost)
-        total = self.spent + cost
-        if not self._fits(total):
+        return self.apply(loss, self.price(loss))
+
+    def allows(self, loss: PrivacyLoss) -> bool:
+        """True if the charge fits."""
+        return price(self, _facts(loss)) is not None
+
+    def price(self, loss: PrivacyLoss) -> FilterCharge:
+        """What this filter charges for a loss; BudgetExceeded if it does not fit.
+
+        Guarantee: `certifies` holds for it.
+        """
+        found = price(self, _facts(loss))
+        if found is None:
             raise self._exceeded()
-        after = copy(self)  # the same budget and split, which were checked when it was made
-        object.__setattr__(after, "spent", total)
+        return found
+
+    def apply(self, loss: PrivacyLoss, charge: FilterCharge) -> "PrivacyFilter":
+        """The filter with these figures added up; BudgetExceeded if the sums do not fit.
+
+        Assumes: `certifies(loss, charge)`, as is true of what `price` gave.
+        """
+        after = self.after(loss, charge)
+        if after is None:
+            raise self._exceeded()
         return after
 
-    def remaining(self) -> Remaining:
-        """The largest figures of one more charge, rounded down."""
-        # survives: Only what fits counts, and the search finds as much.
-        sure = Fraction(0) if self.spent.epsilon is None else self.epsilon - self.spent.epsilon
-        # survives: From how little on it is said that something is left is free.
-        small = self.epsilon / (1 << 24)
+    def after(self, loss: PrivacyLoss, charge: FilterCharge) -> "PrivacyFilter | None":
+        """The filter after a charge; None if the sums do not fit: the rule of docs/proofs/filters.md."""
+        stage, opens = self.stage, charge.opens
+        if opens is not None:
+            if stage is not None or not self._is_within(opens):
+                return None
+            stage = self._open(opens, loss)
+            if opens.is_first:
+                return self._next(pure=None, stage=stage)
+        pure = None if self.pure is None or charge.epsilon is None else round_sum(self.pure + charge.epsilon)
+        if stage is None:
+            if charge.epsilon is None:
+                return None
+            epsilon = round_sum(self.sum_epsilon + charge.epsilon)
+            delta = round_sum(self.sum_delta + charge.delta)
+            fits = epsilon <= self.epsilon and delta <= self.delta
+            return self._next(sum_epsilon=epsilon, sum_delta=delta, pure=pure) if fits else None
+        # The pure sum needs no δ of its own: a history within it has no loss above ε.
+        is_pure = pure is not None and pure <= self.epsilon
+        after = stage.after(charge)
+        if after.delta > stage.cuts or not (is_pure or stage.fits(charge)):
+            return None
+        return self._next(pure=pure, stage=after)
 
-        def pure(epsilon: Fraction) -> bool:
-            return self.allows(ComposableCost.of(epsilon, orders=self.orders))
+    def certifies(self, loss: PrivacyLoss, charge: FilterCharge) -> bool:
+        """True if these figures are true of the loss, for this filter: what `verify` checks again.
 
-        # survives: The search finds 0 or more. Of nothing left nothing fits, either way.
-        return Remaining(
-            # The rest of the pure sum exactly, unless more fits by Rényi, or the sum is rounded.
-            max(sure if sure > 0 and pure(sure) else Fraction(0), _largest_fitting(pure, small)),
-            self.split.approximate - self.spent.delta,
-            _largest_fitting(
-                lambda v: self.allows(ComposableCost.of(mu_squared=v, orders=self.orders)), small**2
-            ),
-        )
+        Guarantee: an inequality, not an equality: a later and sharper version may charge less.
+        """
+        opens = charge.opens
+        if opens is not None and not self._certifies_opening(_facts(loss), opens):
+            return False
+        # A loss that opened the stage as part of the certificate is not in the sums.
+        return (opens is not None and opens.is_first) or is_charge_true(loss, charge)
 
-    def reading(self) -> OdometerReading:
-        """The ε spent so far, as an odometer reads it, at any moment.
+    # Opening
+
+    def _is_within(self, opens: Opening) -> bool:
+        """True if the limits fit what is left of (ε, δ); for a first run, without the run."""
+        epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
+        if epsilon <= 0 or opens.limit < 0 or opens.cuts < 0:
+            return False
+        if opens.kind == "renyi":
+            return len(opens.shares) == len(ORDERS) and opens.cuts + sum(opens.shares) <= delta
+        beyond = gaussian_delta(epsilon, opens.limit) if opens.limit else Fraction(0)
+        return opens.kind == "gaussian" and opens.cuts + beyond <= delta
+
+    def _certifies_opening(self, facts: LossFacts, opens: Opening) -> bool:
+        if self.stage is not None or not self._is_within(opens):
+            return False
+        if not opens.is_first:
+            return True
+        epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
+        beside = facts.loss + PrivacyLoss.gaussian_from_mu_squared(opens.limit)
+        return opens.kind == "gaussian" and holds(beside, epsilon, delta - opens.cuts)
+
+    def _open(self, opens: Opening, loss: PrivacyLoss) -> GaussianStage | RenyiStage:
+        if opens.kind == "renyi":
+            left = self.epsilon - self.sum_epsilon
+            return RenyiStage(left, opens.cuts, opens.shares, (Fraction(0),) * len(ORDERS))
+        return GaussianStage(opens.limit, opens.cuts, loss_to_json(loss) if opens.is_first else None)
+
+    def _next(self, **changes: Any) -> "PrivacyFilter":
+        after = object.__new__(PrivacyFilter)
+        for name in _FIELDS:
+            object.__setattr__(after, name, changes[name] if name in changes else getattr(self, name))
+        return after
+
+    # Reading
+
+    def spent(self) -> OdometerReading:
+        """What was spent so far, at any moment: a pair (ε, δ) that holds, never above the budget.
 
         >>> from hubbub.accounting.budget import Budget
-        >>> account = PrivacyFilter(Budget(1, 1e-6)).charge(ComposableCost.of(mu_squared=0.01))
-        >>> round(float(account.reading().epsilon), 2)
-        0.52
+        >>> account = PrivacyFilter(Budget(1, 1e-6)).charge(PrivacyLoss.gaussian(0.1))
+        >>> round(float(account.spent().epsilon), 2)
+        0.4
 
-        Guarantee: as `PrivacyOdometer`.
+        Guarantee: all that was released with readings of at most (e, d), two numbers fixed beforehand, is
+            (e, d)-private.
         Assumes: as `PrivacyFilter`.
         Proof: docs/proofs/filters.md, "The odometer"
         """
-        epsilon = smallest_figure(_epsilon_of_orders(self.spent, self.split.renyi), self.epsilon)
-        return OdometerReading(epsilon, self.split.gaussian + sum(self.split.renyi) + self.spent.delta)
+        told = self.sum_delta + (self.stage.delta if self.stage else 0)
+        if self.stage is None:
+            return OdometerReading(self.sum_epsilon, told)
+        # All cuts of the stage count, also those to come: which of them come may depend on answers.
+        curve = self._curve_epsilon(self.delta - self.sum_delta - self.stage.cuts)
+        if self.pure is not None and (curve is None or self.pure <= curve):
+            return OdometerReading(self.pure, told)
+        found = self.epsilon if curve is None else min(self.epsilon, curve)
+        return OdometerReading(found, self.delta)
 
-    def __repr__(self) -> str:
-        reading = self.reading().epsilon
-        spent = "∞" if reading is None else format_up(reading)
-        return f"PrivacyFilter(ε = {spent} of {format_up(self.epsilon)} spent, δ = {format_up(self.delta)})"
+    def spent_epsilon(self, delta: Number) -> float:
+        """The ε of all that was spent so far, at this δ; infinite if there is none."""
+        allowed = parse_below_one(delta, "delta")
+        told = self.sum_delta + (self.stage.delta if self.stage else 0)
+        found = [self.epsilon] if allowed >= self.delta else []
+        if self.pure is not None and told <= allowed:
+            found.append(self.pure)
+        if self.stage is None and told <= allowed:
+            found.append(self.sum_epsilon)
+        if isinstance(self.stage, GaussianStage):
+            curve = self._curve_epsilon(allowed - self.sum_delta - self.stage.cuts)
+            found += [] if curve is None else [curve]
+        return round_up(min(found)) if found else math.inf
+
+    def spent_delta(self, epsilon: Number) -> Fraction:
+        """The δ of all that was spent so far, at any ε: the curve holds for all ε at once; at most 1.
+
+        Guarantee: for sums fixed beforehand, all that was released within them has this curve.
+        Proof: docs/proofs/filters.md, "The odometer"
+        """
+        at = parse_nonnegative(epsilon, "epsilon")
+        told = self.sum_delta + (self.stage.delta if self.stage else 0)
+        bounds = [Fraction(1)]
+        if self.pure is not None and at >= self.pure:
+            bounds.append(told)
+        if at >= self.epsilon:
+            bounds.append(self.delta)
+        stage, rest = self.stage, at - self.sum_epsilon
+        if rest >= 0 and stage is None:
+            bounds.append(told)
+        if rest >= 0 and isinstance(stage, GaussianStage) and stage.reach <= stage.limit:
+            loss = PrivacyLoss.gaussian_from_mu_squared(stage.reach)
+            if stage.first is not None:
+                loss += loss_from_json(stage.first)
+            bounds.append(self.sum_delta + stage.cuts + Fraction(loss.delta(rest)))
+        if isinstance(stage, RenyiStage):
+            least = epsilon_of_orders(stage.spent, stage.shares)
+            if least is not None and rest >= least:
+                bounds.append(self.sum_delta + stage.cuts + sum(stage.shares))
+        return min(bounds)
+
+    def _curve_epsilon(self, delta: Fraction) -> Fraction | None:
+        stage = self.stage
+        if isinstance(stage, RenyiStage):
+            found = epsilon_of_orders(stage.spent, stage.shares)
+            return None if found is None else self.sum_epsilon + found
+        if not isinstance(stage, GaussianStage) or stage.reach > stage.limit or delta <= 0:
+            return None
+        loss = PrivacyLoss.gaussian_from_mu_squared(stage.reach)
+        if stage.first is not None:
+            loss += loss_from_json(stage.first)
+        bound = loss.epsilon(delta)
+        return None if math.isinf(bound) else self.sum_epsilon + Fraction(bound)
+
+    def remaining(self) -> Remaining:
+        """The largest figures of one more charge, rounded down."""
+        small = self.epsilon / (1 << 24)
+        sure = self.epsilon - (self.sum_epsilon if self.stage is None else self.pure or self.epsilon)
+
+        def pure(epsilon: Fraction) -> bool:
+            return self.allows(PrivacyLoss.pure(epsilon))
+
+        def gaussian(mu_squared: Fraction) -> bool:
+            return self.allows(PrivacyLoss.gaussian_from_mu_squared(mu_squared))
+
+        return Remaining(
+            max(sure if sure > 0 and pure(sure) else Fraction(0), _largest_fitting(pure, small)),
+            self.delta - self.sum_delta if self.stage is None else self.stage.cuts - self.stage.delta,
+            _largest_fitting(gaussian, small**2),
+        )
+
+    def count_more(self, loss: PrivacyLoss) -> int:
+        """How many more charges like this one fit, about; at most a million.
+
+        >>> from hubbub.accounting.budget import Budget
+        >>> PrivacyFilter(Budget(1, 1e-6)).count_more(PrivacyLoss.pure(0.1))
+        10
+        """
+        return self.charge_times(loss, _MOST)[1]
+
+    def charge_times(self, loss: PrivacyLoss, most: int) -> "tuple[PrivacyFilter, int]":
+        """The filter after as many charges like this one as fit, up to a number; and how many they are."""
+        state, count, facts = self, 0, _facts(loss)
+        while count < most:
+            found = price(state, facts)
+            after = None if found is None else state.after(loss, found)
+            if found is None or after is None:
+                break
+            state, count, jump = after, count + 1, 1
+            # As many at once as fit with the same figures.
+            while jump:
+                further = state.after_many(loss, found, jump) if count + jump <= most else None
+                if further is None:
+                    jump //= 2
+                else:
+                    state, count, jump = further, count + jump, 2 * jump
+        return state, count
+
+    def after_many(self, loss: PrivacyLoss, charge: FilterCharge, times: int) -> "PrivacyFilter | None":
+        """The filter after equal charges, each with these figures; None if they do not fit."""
+        if charge.opens is not None and charge.opens.is_first:
+            return None
+        many = replace(
+            charge,
+            epsilon=None if charge.epsilon is None else times * charge.epsilon,
+            delta=times * charge.delta,
+            mu_squared=None if charge.mu_squared is None else times * charge.mu_squared,
+            renyi=tuple(None if figure is None else times * figure for figure in charge.renyi),
+            opens=None,
+        )
+        # By the pure sum alone only one by one: that uses up the stage.
+        if isinstance(self.stage, GaussianStage) and not self.stage.fits(many):
+            return None
+        return self.after(loss, many)
+
+    # Storing
 
     def to_json(self) -> str:
-        """The text of the filter, as it is stored: exact numbers, with its split."""
-        return write_text(
-            "privacy-filter/1", epsilon=self.epsilon, delta=self.delta, split=self.split, spent=self.spent
-        )
+        """The text of the filter, as it is stored: exact numbers."""
+        stage = self.stage
+        stored = {
+            "kind": _KIND,
+            "epsilon": encode(self.epsilon),
+            "delta": encode(self.delta),
+            "purpose": self.purpose,
+            "sums": encode((self.sum_epsilon, self.sum_delta, self.pure)),
+            "stage": None if stage is None else {"kind": _STAGES[type(stage)], **encode(stage)},
+        }
+        return canonical_json(stored)
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyFilter":
-        """Read a stored filter, exactly as `to_json` wrote it."""
+        """Read a stored filter, exactly as `to_json` wrote it; one with sums that do not fit is refused."""
+        try:
+            stored = json.loads(text)
+            found = _decode_filter(stored)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            found = None
+        if found is None or found.to_json() != text:
+            raise InvalidInput(
+                "the text is not a stored privacy filter",
+                why="it is not what was written, or more is spent than fits the budget",
+                fix="use the text that to_json() wrote, unchanged",
+            )
+        return found
 
-        def make(*, epsilon: Any, delta: Any, split: Any, spent: Any) -> PrivacyFilter:
-            budget: Any = SimpleNamespace(epsilon=epsilon, delta=delta)
-            total = read_record(ComposableCost, spent)
-            return cls(budget, total.orders, read_record(DeltaSplit, split), spent=total)
-
-        return read_text(text, "privacy-filter/1", make)
-
-    def _fits(self, total: ComposableCost) -> bool:
-        """The rule of docs/proofs/filters.md: the pure sum, or μ², or the orders together."""
-        if total.delta > self.split.approximate:
-            # survives: Only asked whether it is true.
+    def _is_consistent(self) -> bool:
+        """True if the sums fit the limits, and these the budget."""
+        stage = self.stage
+        if self.sum_epsilon > self.epsilon or self.sum_delta > self.delta:
             return False
-        if total.epsilon is not None and total.epsilon <= self.epsilon:
+        if stage is None:
             return True
-        if self.split.gaussian and total.mu_squared is not None:
-            # μ² = 0 costs nothing, and has no Gaussian curve.
-            # survives: It is compared with a share above 0.
-            cost = gaussian_delta(self.epsilon, total.mu_squared) if total.mu_squared else 0
-            if cost <= self.split.gaussian:
-                return True
-        return _orders_fit(_epsilon_by_order(total, self.split.renyi), self.epsilon)
+        kind, limit = ("renyi", Fraction(0)) if isinstance(stage, RenyiStage) else ("gaussian", stage.limit)
+        shares = stage.shares if isinstance(stage, RenyiStage) else ()
+        if stage.delta > stage.cuts or not self._is_within(Opening(kind, limit, stage.cuts, shares)):
+            return False
+        is_pure = self.pure is not None and self.pure <= self.epsilon
+        nothing = FilterCharge(Fraction(0), Fraction(0), Fraction(0), renyi=(Fraction(0),) * len(ORDERS))
+        return is_pure or stage.fits(nothing)
 
     def _exceeded(self) -> BudgetExceeded:
         remaining = self.remaining()
@@ -319,143 +416,74 @@ class PrivacyFilter:
             "the charge does not fit the remaining budget",
             why=f"of epsilon {format_down(self.epsilon)} and delta {format_down(self.delta)} "
             f"there is room for {' or '.join(fits) or 'nothing'}, "
-            f"and for {format_down(remaining.delta)} of delta in approximate charges",
+            f"and for a delta of {format_down(remaining.delta)}",
             fix="add more noise, or charge an account with a larger budget",
         )
 
 
-@dataclass(frozen=True, init=False)
-class PrivacyOdometer:
-    """A running ε without a budget: it refuses nothing and reads what was spent.
-
-    >>> odometer = PrivacyOdometer(1e-6).charge(ComposableCost.of(epsilon=0.5))
-    >>> odometer = odometer.charge(ComposableCost.of(mu_squared=0.25))
-    >>> reading = odometer.reading()
-    >>> round(float(reading.epsilon), 2), float(reading.delta)
-    (3.16, 1e-06)
-
-    Guarantee: stop at any moment, by any rule that looks at the answers. For every event S then
-        Pr[S] ≤ E'[e^ε·1_S] + δ, with ε the reading at that moment, δ the odometer's, and Pr and E' of two
-        neighbours, if nothing was approximate. And all that was released with readings of at most
-        (e, d), two numbers fixed beforehand, is (e, d)-private.
-    Assumes: what each cost assumes; each is entered before anything is released.
-    Proof: docs/proofs/filters.md, "The odometer"
-    """
-
-    delta: Fraction
-    spent: ComposableCost
-
-    def __init__(
-        self, delta: Number = 0, orders: Sequence[Number] = ORDERS, *, spent: ComposableCost | None = None
-    ) -> None:
-        object.__setattr__(self, "delta", parse_below_one(delta, "delta"))
-        object.__setattr__(self, "spent", spent or ComposableCost.of(0, mu_squared=0, orders=orders))
-        check_same_orders(parse_orders(orders), self.spent)
-
-    def charge(self, cost: ComposableCost) -> "PrivacyOdometer":
-        """The odometer after this charge."""
-        check_same_orders(self.spent.orders, cost)
-        return PrivacyOdometer(self.delta, self.spent.orders, spent=self.spent + cost)
-
-    def reading(self) -> OdometerReading:
-        """The ε so far, rounded up; its δ is the odometer's own plus those of approximate charges."""
-        count = len(self.spent.orders)
-        epsilon = _epsilon_of_orders(self.spent, (self.delta / count,) * count)
-        return OdometerReading(epsilon, self.delta + self.spent.delta)
-
-    @classmethod
-    def epsilon_of(cls, spent: ComposableCost, delta: Number) -> Fraction | None:
-        """The ε of everything spent at this δ, which includes that of approximate charges; None if infinite.
-
-        >>> PrivacyOdometer.epsilon_of(ComposableCost.of(epsilon=0.5), 0)
-        Fraction(1, 2)
-        """
-        rest = parse_below_one(delta, "delta") - spent.delta
-        return cls(rest, spent.orders).charge(spent).reading().epsilon if rest >= 0 else None
-
-    def to_json(self) -> str:
-        """The text of the odometer, as it is stored."""
-        return write_text("privacy-odometer/1", delta=self.delta, spent=self.spent)
-
-    @classmethod
-    def from_json(cls, text: str) -> "PrivacyOdometer":
-        """Read a stored odometer, exactly as `to_json` wrote it."""
-
-        def make(*, delta: Any, spent: Any) -> PrivacyOdometer:
-            total = read_record(ComposableCost, spent)
-            return cls(delta, total.orders, spent=total)
-
-        return read_text(text, "privacy-odometer/1", make)
+_KIND = "privacy-filter/2"
+_STAGES: dict[type, str] = {GaussianStage: "gaussian", RenyiStage: "renyi"}
+_FIELDS = ("epsilon", "delta", "purpose", "sum_epsilon", "sum_delta", "pure", "stage")
 
 
-@lru_cache(maxsize=256)
-def _renyi_room(orders: tuple[Fraction, ...], deltas: tuple[Fraction, ...]) -> tuple[Fraction | None, ...]:
-    """The largest Rényi ε(α) that fits (ε, δ), minus ε; usually negative.
-
-    It is ln(α/(α−1)) + ln(αδ)/(α−1), rounded down, and None where δ is 0.
-
-    Proof: docs/proofs/filters.md, "From Rényi to (ε, δ)"
-    """
-    # survives: Lengths were checked when the costs were made.
-    return tuple(
-        (Fraction(log(alpha / (alpha - 1), _BITS)[0]) + log(alpha * delta, _BITS)[0] / (alpha - 1)) / _ONE
-        if delta
-        else None
-        for alpha, delta in zip(orders, deltas, strict=True)
-    )
+def parse_purpose(purpose: Any) -> str:
+    """What a budget is for; InvalidInput if it is not known."""
+    if purpose not in PURPOSES:
+        raise InvalidInput(
+            "{purpose} is not known",
+            why="it chooses how charges are added up",
+            fix=f"use one of: {', '.join(PURPOSES[1:])}; or leave it out",
+        )
+    return str(purpose)
 
 
-def _epsilon_by_order(total: ComposableCost, deltas: tuple[Fraction, ...]) -> list[tuple[Fraction, Fraction]]:
-    """For each order α with a share and a finite sum: α−1, and the smallest ε at which it fits alone."""
-    room = _renyi_room(total.orders, deltas)
-    # survives: Lengths were checked when the costs were made.
-    return [
-        (alpha - 1, figure - space)
-        for alpha, space, figure in zip(total.orders, room, total.renyi, strict=True)
-        if space is not None and figure is not None
-    ]
+def _facts(loss: Any) -> LossFacts:
+    if not isinstance(loss, PrivacyLoss):
+        raise InvalidInput(
+            f"the charge is of type {type(loss).__name__}",
+            why="a filter charges privacy losses",
+            fix="pass a PrivacyLoss",
+        )
+    return loss_facts(loss)
 
 
-def _orders_fit(alone: list[tuple[Fraction, Fraction]], epsilon: Fraction) -> bool:
-    """True if the orders fit together at ε: the terms e^((α−1)·(ε − ε_alone)) add up to 1 or more.
+def _decode_filter(stored: dict[str, Any]) -> PrivacyFilter | None:
+    after = object.__new__(PrivacyFilter)
+    sum_epsilon, sum_delta, pure = stored["sums"]
+    stage = stored["stage"]
+    for name, value in (
+        ("epsilon", decode_rational(stored["epsilon"])),
+        ("delta", decode_rational(stored["delta"])),
+        ("purpose", stored["purpose"]),
+        ("sum_epsilon", decode_rational(sum_epsilon)),
+        ("sum_delta", decode_rational(sum_delta)),
+        ("pure", decode(pure)),
+        ("stage", None if stage is None else _decode_stage(stage)),
+    ):
+        object.__setattr__(after, name, value)
+    is_known = stored["kind"] == _KIND and after.purpose in PURPOSES and after.epsilon > 0 and after.delta < 1
+    return after if is_known and after._is_consistent() else None
 
-    Guarantee: true only if Σ δ(α)/δ'(α) ≥ 1, with δ(α) the order's share, and δ'(α) what its sum costs at ε.
-    Proof: docs/proofs/filters.md, "Many orders at once"
-    """
-    # survives: Where they are equal that order's part of the work is just 1.
-    if any(least <= epsilon for _, least in alone):
-        return True
-    # survives: A sum of irrational numbers, rounded down, is not just 1.
-    return sum(exp_neg(power * (least - epsilon), _BITS)[0] for power, least in alone) >= _ONE
 
-
-def _epsilon_of_orders(total: ComposableCost, deltas: tuple[Fraction, ...]) -> Fraction | None:
-    """The smallest ε at which the sums fit, rounded up to 2^-40; None if there is none."""
-    alone = _epsilon_by_order(total, deltas)
-    if not alone:
-        return total.epsilon
-    unit = Fraction(1, 1 << 40)
-    # survives: From a larger upper end the bisection comes to the same. A reading of next to nothing
-    # may be rounded up by a unit or two of 2^-40 more.
-    low, high = -1, max(0, -(-min(least for _, least in alone) // unit))
-    # survives: A reading that is rounded up by one unit of 2^-40 more is still one.
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _orders_fit(alone, middle * unit) else (middle, high)
-    return smallest_figure(total.epsilon, high * unit)
+def _decode_stage(stored: dict[str, Any]) -> GaussianStage | RenyiStage:
+    fields = {name: value for name, value in stored.items() if name not in {"kind", "first"}}
+    figures = {name: decode(value) for name, value in fields.items()}
+    if stored["kind"] == "renyi":
+        return RenyiStage(**figures)
+    if stored["first"] is not None:
+        loss_from_json(stored["first"])
+    return GaussianStage(first=stored["first"], **figures)
 
 
 def _largest_fitting(fits: Callable[[Fraction], bool], small: Fraction) -> Fraction:
     """About the largest number that fits, five digits, rounded down; 0 if `small` does not fit."""
     if not fits(small):
         return Fraction(0)
-    # survives: Where the search begins is free; what it gives fits.
     power, beyond = 0, 64
     while beyond - power > 1:
         middle = (power + beyond) // 2
         power, beyond = (middle, beyond) if fits(small * (1 << middle)) else (power, middle)
     best = step = small * (1 << power)
-    # survives: How many digits are found is free; what it gives fits.
     for _ in range(17):
         step /= 2
         best += step if fits(best + step) else 0

@@ -13,11 +13,11 @@ from functools import lru_cache
 
 from hubbub.accounting.closed_form import largest_mu
 from hubbub.accounting.composition import Composition
+from hubbub.accounting.curve_bounds import CurveBounds, curve_bounds
 from hubbub.accounting.discrete_events import DiscreteLaplace, RandomizedResponse
 from hubbub.accounting.events import BoundedRange, EpsilonDelta, Event, Gaussian, Laplace
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.accounting.renyi import ComposedEvents, RenyiCurve, ZeroConcentrated
-from hubbub.errors import Unsupported
 from hubbub.noise.enclosures import exp, gaussian_delta, normal_tail
 from hubbub.numbers import ceil_sqrt
 
@@ -251,16 +251,17 @@ def dominating_mu_squared(loss: PrivacyLoss, cut: Fraction) -> Fraction | None:
     Guarantee: as `is_dominated`, which has checked the result.
     Proof: docs/proofs/filters.md, "Runs"
     """
-    top = _end(loss, cut / _MARGIN)
-    if top is None:
+    bounds = curve_bounds(loss, cut / _MARGIN)
+    if bounds.end is None:
         return None
+    top = _top(bounds)
     # A first guess from few points, then larger until it is certified.
     share = float(cut)
     guess = 0.0
     for place in range(17):
         at = top * place / 16
         guess = max(
-            guess, least_mu_squared(float(at), (_delta(loss, at) * float(_MARGIN) - share) / (1 - share))
+            guess, least_mu_squared(float(at), (_delta(bounds, at) * float(_MARGIN) - share) / (1 - share))
         )
     if not guess:
         guess = 1e-12
@@ -292,25 +293,30 @@ def is_dominated(
     Assumes: `PrivacyLoss.delta` is an upper bound, for both directions.
     Proof: docs/proofs/filters.md, "Runs"
     """
-    top = _end(loss, cut / margin)
-    if top is None or not mu_squared:
+    bounds = curve_bounds(loss, cut / _MARGIN)
+    if bounds.end is None or not mu_squared:
         return False
+    top = _top(bounds)
     points, waiting = 0, [(Fraction(0), top)]
     while waiting:
         left, right = waiting.pop()
         points += 1
         if points > _MOST_POINTS or right - left < top / 1024:
             return False
-        if not _chord_is_below(loss, (left, right), cut, mu_squared, margin):
+        if not _chord_is_below(bounds, (left, right), cut, mu_squared, margin):
             middle = (left + right) / 2
             waiting += [(left, middle), (middle, right)]
     return True
 
 
 def _chord_is_below(
-    loss: PrivacyLoss, ends: tuple[Fraction, Fraction], cut: Fraction, mu_squared: Fraction, margin: Fraction
+    bounds: CurveBounds,
+    ends: tuple[Fraction, Fraction],
+    cut: Fraction,
+    mu_squared: Fraction,
+    margin: Fraction,
 ) -> bool:
-    first, second = (Fraction(_delta(loss, end)) * margin for end in ends)
+    first, second = (Fraction(_delta(bounds, end)) * margin for end in ends)
     middle = _short(float(ends[0] + ends[1]) / 2)
     touch = _exp(middle)[0]
     height, (slope_below, slope_above) = _gaussian_below(middle, mu_squared), _slope(middle, mu_squared)
@@ -320,21 +326,22 @@ def _chord_is_below(
     return first <= cut + (1 - cut) * (height + rise) and second <= cut + (1 - cut) * (height - fall)
 
 
-@lru_cache(maxsize=4096)
-def _delta(loss: PrivacyLoss, epsilon: Fraction) -> float:
-    return loss.delta(epsilon)
+_DELTAS: dict[tuple[int, Fraction], tuple[CurveBounds, float]] = {}
 
 
-@lru_cache(maxsize=256)
-def _end(loss: PrivacyLoss, cut: Fraction) -> Fraction | None:
-    """An ε from which on δ(ε) is at most the cut; None if there is none."""
-    try:
-        found = loss.epsilon(cut)
-    except Unsupported:
-        return None
-    if not math.isfinite(found):
-        return None
-    return max(_short(found), Fraction(1, 1 << 20))
+def _delta(bounds: CurveBounds, epsilon: Fraction) -> float:
+    """δ at ε, remembered: bounds are kept alive by the entry, so that their id stays theirs."""
+    name = (id(bounds), epsilon)
+    if name not in _DELTAS:
+        if len(_DELTAS) > 1 << 14:
+            _DELTAS.clear()
+        _DELTAS[name] = (bounds, bounds.delta(epsilon))
+    return _DELTAS[name][1]
+
+
+def _top(bounds: CurveBounds) -> Fraction:
+    """An ε from which on δ(ε) is at most the cut."""
+    return max(_short(float(bounds.end or 0)), Fraction(1, 1 << 20))
 
 
 def _short(x: float) -> Fraction:

@@ -1,6 +1,5 @@
 """An account in memory, for use without a ledger."""
 
-import math
 import os
 import threading
 from typing import Literal, NoReturn
@@ -8,16 +7,17 @@ from typing import Literal, NoReturn
 from hubbub.accounting import (
     Account,
     Budget,
-    ComposableCost,
     PrivacyFilter,
     PrivacyLoss,
     PrivacyOdometer,
     Receipt,
 )
 from hubbub.accounting.budget import refuse_copy, refuse_fork, refuse_other_unit
-from hubbub.accounting.serialization import cost_from_json, loss_to_json
+from hubbub.accounting.filter_stages import OdometerReading
+from hubbub.accounting.filters import Remaining
+from hubbub.accounting.serialization import loss_to_json, stored_loss
 from hubbub.errors import InvalidInput
-from hubbub.numbers import Number, parse_below_one, round_up
+from hubbub.numbers import Number
 from hubbub.unit import Unit
 
 __all__ = ["UNSPECIFIED", "InMemoryAccount", "Unspecified", "resolve_account"]
@@ -50,7 +50,7 @@ class InMemoryAccount:
     >>> account = InMemoryAccount(Budget(1))
     >>> account.charge("a count", PrivacyLoss.pure(0.25)).what
     'a count'
-    >>> account.spent.epsilon
+    >>> account.spent().epsilon
     Fraction(1, 4)
 
     Guarantee: everything charged to it fits its budget; a child process cannot charge it.
@@ -61,8 +61,8 @@ class InMemoryAccount:
         self.budget = budget
         self.unit = unit
         """The protected privacy unit; None until a charge names it."""
-        self._filter = PrivacyFilter.for_queries(budget) if budget is not None else None
-        self._sum = ComposableCost.of(0, mu_squared=0)
+        self._filter = PrivacyFilter(budget) if budget is not None else None
+        self._odometer = PrivacyOdometer()
         self._busy = threading.Lock()
         self._process = os.getpid()
         self.receipts: list[Receipt] = []
@@ -70,14 +70,15 @@ class InMemoryAccount:
     def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
         """Charge before anything runs; raises if it does not fit, or protects another unit."""
         self._refuse_fork()
-        cost = cost_from_json(loss_to_json(loss))
+        stored = stored_loss(loss_to_json(loss))  # what is charged follows from the events alone
         with self._busy:
             refuse_other_unit(self.unit, unit)
             if self._filter is not None:
-                self._filter = self._filter.charge(cost)
+                self._filter = self._filter.charge(stored)
+            else:
+                self._odometer = self._odometer.charge(stored)
             # Losses of different units do not add up: all later charges must be for this one.
             self.unit = self.unit or unit
-            self._sum += cost
             receipt = Receipt(what, loss)
             self.receipts.append(receipt)
         return receipt
@@ -98,15 +99,24 @@ class InMemoryAccount:
     def _refuse_fork(self) -> None:
         refuse_fork(self._process, "an account in memory", "open one there, or share a ledger in a file")
 
-    @property
-    def spent(self) -> ComposableCost:
-        """The cost of everything charged so far."""
-        return self._sum
+    def spent(self) -> OdometerReading:
+        """What was spent so far: a pair (ε, δ) that holds, at any moment.
+
+        Guarantee: as `PrivacyFilter.spent`; without a budget, as `PrivacyOdometer`, at a δ of 10⁻⁶.
+        Proof: docs/proofs/filters.md, "The odometer"
+        """
+        return self._filter.spent() if self._filter is not None else self._odometer.reading()
+
+    def remaining(self) -> Remaining | None:
+        """What one more charge may cost; None without a budget."""
+        return None if self._filter is None else self._filter.remaining()
+
+    def count_more(self, loss: PrivacyLoss) -> int | None:
+        """About how many more charges like this one fit; None without a budget."""
+        return None if self._filter is None else self._filter.count_more(loss)
 
     def epsilon(self, delta: Number = 0) -> float:
         """The ε of everything charged so far, at this δ; infinite if there is none."""
-        found = PrivacyOdometer.epsilon_of(self._sum, delta)
-        if self.budget is not None and parse_below_one(delta, "delta") >= self.budget.delta:
-            # The filter proves that all charges together stay within the budget.
-            found = self.budget.epsilon if found is None else min(found, self.budget.epsilon)
-        return math.inf if found is None else round_up(found)
+        if self._filter is not None:
+            return self._filter.spent_epsilon(delta)
+        return self._odometer.epsilon(delta)

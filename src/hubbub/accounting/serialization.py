@@ -6,12 +6,10 @@ be computed again, also by a later and sharper version.
 """
 
 import json
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from hubbub.accounting.codec import RecordCodec, canonical_json
-from hubbub.accounting.composable_cost import ORDERS, ComposableCost
 from hubbub.accounting.discrete_events import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -32,7 +30,7 @@ from hubbub.accounting.renyi import RenyiCurve, ZeroConcentrated
 from hubbub.accounting.shuffling import ShuffledReports
 from hubbub.errors import InvalidInput
 
-__all__ = ["cost_from_json", "decode_loss", "encode_loss", "loss_from_json", "loss_to_json"]
+__all__ = ["decode_loss", "encode_loss", "loss_from_json", "loss_to_json", "stored_loss"]
 
 _KIND = "privacy-loss/1"
 EVENT_KINDS: dict[str, type[Event]] = {
@@ -104,12 +102,13 @@ def decode_loss(stored: Any) -> PrivacyLoss:
 
 
 @lru_cache(maxsize=4096)
-def cost_from_json(text: str, orders: tuple[Fraction, ...] = ORDERS) -> ComposableCost:
-    """The composable cost of a stored loss, by what this version knows; the same few are asked for often.
+def stored_loss(text: str) -> PrivacyLoss:
+    """A stored loss, read once; the same few are asked for often.
 
-    Accounts charge this and never `loss.cost()`: what is charged follows from the events that are recorded.
+    Accounts charge this and never the loss they are given: what is charged follows from the events that are
+    recorded.
     """
-    return loss_from_json(text).cost(orders)
+    return loss_from_json(text)
 
 
 def _encode_event(event: Event) -> dict[str, Any]:

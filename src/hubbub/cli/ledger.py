@@ -1,7 +1,6 @@
 """`hubbub budget`, `hubbub ledger`, `hubbub report`: what was spent and by whom, verified and published."""
 
 from enum import StrEnum
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -338,10 +337,11 @@ def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
 
 
 def _show_account(account: LedgerAccount) -> None:
-    total, left = account.privacy_filter, account.remaining()
+    total, left, spent = account.privacy_filter, account.remaining(), account.spent()
     print_line(bold(account.name), f": {_format_budget(total)} for ", escaped(account.unit))
     print_line(
-        f"  spent ε = {_format_epsilon(total.reading().epsilon)}, left ε = {format_down(left.epsilon)}"
+        f"  spent ε = {format_up(spent.epsilon)}, δ = {format_up(spent.delta)}; "
+        f"one more query may cost ε = {format_down(left.epsilon)} or δ = {format_down(left.delta)}"
     )
     if account.unit.window is not None:
         print_line(f"  lifetime: {account.lifetime_loss().describe()}")
@@ -352,10 +352,10 @@ def _show_account(account: LedgerAccount) -> None:
         print_line(
             "  ",
             escaped(who),
-            f": ε = {_format_epsilon(theirs.reading().epsilon)} of {format_up(theirs.epsilon)}",
+            f": ε = {format_up(theirs.spent().epsilon)} of {format_up(theirs.epsilon)}",
         )
     for dataset, each in history.by_dataset().items():
-        print_line("  ", escaped(dataset), f", alone: ε = {_format_epsilon(each)}")
+        print_line("  ", escaped(dataset), f", alone: ε = {format_up(each)}")
     count = history.more_like_the_last(account)
     if count is not None:
         print_line(f"  about {count} more {'query' if count == 1 else 'queries'} like the last")
@@ -440,10 +440,6 @@ def _summary(entry: Entry) -> str:
     if summary is None and "charge" in body:
         summary = f"of entry {body['charge']}"
     return " ".join(str(summary or "").split())[:80]
-
-
-def _format_epsilon(epsilon: Fraction | None) -> str:
-    return "∞" if epsilon is None else format_up(epsilon)
 
 
 def _format_budget(total: PrivacyFilter) -> str:

@@ -4,20 +4,19 @@ Proof: docs/proofs/ledger.md
 """
 
 import html
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 from typing import Any, NoReturn
 
-from hubbub.accounting import Budget, ComposableCost, PrivacyFilter, PrivacyLoss, PrivacyOdometer, Receipt
+from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, PrivacyOdometer, Receipt
 from hubbub.accounting.budget import refuse_copy, refuse_other_unit
-from hubbub.accounting.codec import canonical_json
-from hubbub.accounting.filters import OdometerReading, Remaining
-from hubbub.accounting.serialization import cost_from_json, encode_loss
+from hubbub.accounting.filter_stages import FilterCharge, OdometerReading, encode_charge
+from hubbub.accounting.filters import Remaining
+from hubbub.accounting.serialization import encode_loss
 from hubbub.engines.data_identity import DataIdentity
-from hubbub.errors import BudgetExceeded, LedgerFailed, Refused
+from hubbub.errors import BudgetExceeded, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.data_claims import plan_claims
 from hubbub.ledger.entries import (
     OWNER,
@@ -25,15 +24,15 @@ from hubbub.ledger.entries import (
     Entry,
     check_name,
     check_text,
-    cost_from_dict,
-    cost_to_dict,
     digest,
     is_fully_paid,
+    read_loss,
+    refuse_malformed,
 )
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.signing import Seal
 from hubbub.ledger.store import Store, Transaction
-from hubbub.numbers import Number, format_down, format_up, round_up
+from hubbub.numbers import Number, format_down, format_up
 from hubbub.unit import Unit
 
 __all__ = ["Charge", "LedgerAccount", "LifetimeLoss"]
@@ -66,7 +65,7 @@ class LifetimeLoss:
 
     def describe(self) -> str:
         """Return a sentence for labels."""
-        epsilon = "∞" if self.reading.epsilon is None else format_up(self.reading.epsilon)
+        epsilon = format_up(self.reading.epsilon)
         return f"ε = {epsilon}, δ = {format_up(self.reading.delta)} over {self.windows} windows so far"
 
 
@@ -163,16 +162,16 @@ class LedgerAccount:
         check_text(dataset, "the dataset", _MAX_TEXT_LENGTH)
         if key is not None:
             check_name(key, "the key")
-        # Computed before the write lock is taken: it may take long.
-        stored_loss = encode_loss(loss)
-        cost = cost_from_json(canonical_json(stored_loss), self._orders)
+        stored = encode_loss(loss)
+        recorded = read_loss(stored)
+        self._prepare(recorded)
         question = digest(what) if fingerprint is None else fingerprint
         check_name(question, "the fingerprint")
 
         def work(transaction: Transaction) -> Charge:
             entries = Entries(transaction)
             known = None if key is None else entries.find_charge(self.name, key)
-            if known is not None and self._matches(entries, known, (question, stored_loss), fingerprint):
+            if known is not None and self._matches(entries, known, (question, stored), fingerprint):
                 entry = entries.get(known)
                 has_outcome = entries.has_outcome(known)
                 if has_outcome and known != replace_failed:
@@ -190,13 +189,15 @@ class LedgerAccount:
             if attempt is not None:  # an outcome will be recorded: fail now if that is impossible
                 self._refuse_without_secret(entries)
                 self._seal.check()
-            for analyst in dict.fromkeys((OWNER, self.analyst)):
-                self._spend(entries, analyst, cost)
+            charged = {
+                analyst: encode_charge(self._spend(entries, analyst, recorded))
+                for analyst in dict.fromkeys((OWNER, self.analyst))
+            }
             body: dict[str, Any] = {
                 "description": what,
                 "dataset": dataset,
-                "loss": stored_loss,
-                "cost": cost_to_dict(cost),
+                "loss": stored,
+                "charged": charged,
                 "unit": self.unit.key,
                 "neighbours": self.unit.neighbours.value,
                 "fingerprint": question,
@@ -277,13 +278,22 @@ class LedgerAccount:
         def work(transaction: Transaction) -> None:
             entries = Entries(transaction)
             self._refuse_closed(entries)
-            account, earlier = self._get_filter(entries, OWNER), entries.get_filter(self.name, analyst)
-            granted = PrivacyFilter.for_queries(
-                budget, account.orders, spent=earlier.spent if earlier is not None else None
-            )
-            entries.append(
-                self.name, EntryKind.GRANT, OWNER, {"analyst": analyst, "filter": granted.to_json()}
-            )
+            granted, carried = PrivacyFilter(budget), list[dict[str, Any]]()
+            body = {"analyst": analyst, "filter": granted.to_json(), "carried": carried}
+            earlier = entries.get_filter(self.name, analyst)
+            # What she asked until now is charged to the new budget as if it had been there from the start.
+            try:
+                for loss in entries.losses_of(self.name, analyst) if earlier is not None else ():
+                    charge = granted.price(loss)
+                    granted = granted.apply(loss, charge)
+                    carried.append(encode_charge(charge))
+            except BudgetExceeded:
+                raise InvalidInput(
+                    "more is spent than fits the budget",
+                    why="what the analyst has spent stays spent",
+                    fix="grant a larger budget",
+                ) from None
+            entries.append(self.name, EntryKind.GRANT, OWNER, body)
             entries.store_filter(self.name, analyst, granted)
 
         self._store.write(work)
@@ -353,10 +363,13 @@ class LedgerAccount:
         """The filter of the account, or of the analyst: its budget, its split and what was spent."""
         return self._store.read(lambda transaction: self._get_filter(Entries(transaction), self.analyst))
 
-    @property
-    def spent(self) -> ComposableCost:
-        """All that was charged, in figures that add up."""
-        return self.privacy_filter.spent
+    def spent(self) -> OdometerReading:
+        """Return what was spent so far: a pair (ε, δ) that holds, at any moment.
+
+        Guarantee: as `PrivacyFilter.spent`.
+        Proof: docs/proofs/filters.md, "The odometer"
+        """
+        return self.privacy_filter.spent()
 
     def privacy_filters(self) -> list[PrivacyFilter]:
         """Return all filters that must allow a charge: the account's, and the analyst's own."""
@@ -378,8 +391,11 @@ class LedgerAccount:
 
     def epsilon(self, delta: Number = 0) -> float:
         """Return the ε of all charges so far at this δ; infinite if there is none."""
-        epsilon = PrivacyOdometer.epsilon_of(self.spent, delta)
-        return math.inf if epsilon is None else round_up(epsilon)
+        return self.privacy_filter.spent_epsilon(delta)
+
+    def count_more(self, loss: PrivacyLoss) -> int:
+        """Return about how many more charges like this one fit; an analyst's own budget counts, too."""
+        return min(one.count_more(loss) for one in self.privacy_filters())
 
     def lifetime_loss(self) -> LifetimeLoss:
         """Return what all windows cost somebody who is in all of them; without windows, the account's own.
@@ -395,9 +411,11 @@ class LedgerAccount:
                 if entry.body.get("family", entry.account) == self.family
             ]
             filters = [self._filter_of(entries, name, OWNER) for name in names]
-            odometer = PrivacyOdometer(max(each.delta for each in filters), filters[0].orders)
-            for each in filters:
-                odometer = odometer.charge(each.spent)
+            if len(filters) == 1:
+                return LifetimeLoss(filters[0].spent(), 1)
+            odometer = PrivacyOdometer(max(each.delta for each in filters))
+            for loss, times in Counter(loss for name in names for loss in entries.losses_of(name)).items():
+                odometer = odometer.charge(loss, times)
             return LifetimeLoss(odometer.reading(), len(filters))
 
         return self._store.read(work)
@@ -433,17 +451,21 @@ class LedgerAccount:
 
     # Helpers
 
-    @cached_property
-    def _orders(self) -> tuple[Fraction, ...]:
-        """The account's Rényi orders, which were fixed when it was opened."""
-        return self._store.read(lambda transaction: self._get_filter(Entries(transaction), OWNER)).orders
+    def _prepare(self, loss: PrivacyLoss) -> None:
+        """Find what is charged before the write lock is taken: it may take long, and is remembered."""
+        with suppress(Refused):
+            for payer in self.privacy_filters():
+                payer.allows(loss)
 
-    def _spend(self, entries: Entries, analyst: str, cost: ComposableCost) -> None:
+    def _spend(self, entries: Entries, analyst: str, loss: PrivacyLoss) -> FilterCharge:
+        payer = self._get_filter(entries, analyst)
         try:
-            entries.store_filter(self.name, analyst, self._get_filter(entries, analyst).charge(cost))
+            charge = payer.price(loss)
+            entries.store_filter(self.name, analyst, payer.apply(loss, charge))
         except BudgetExceeded as refusal:
-            payer = f"the budget of {analyst}" if analyst else f"the account {self.name!r}"
-            raise refusal.reword(lambda _: f"the charge does not fit what is left of {payer}") from None
+            name = f"the budget of {analyst}" if analyst else f"the account {self.name!r}"
+            raise refusal.reword(lambda _: f"the charge does not fit what is left of {name}") from None
+        return charge
 
     def _matches(
         self, entries: Entries, number: int, request: tuple[str, Any], fingerprint: str | None
@@ -454,7 +476,7 @@ class LedgerAccount:
         The question is then charged again: a planted entry must not keep anybody from asking it.
         """
         entry = entries.get(number)
-        is_paid = is_fully_paid(entry, self._orders)
+        is_paid = is_fully_paid(entry, self._get_filter(entries, OWNER))
         is_paid = is_paid and (entry.body["fingerprint"], entry.body["loss"]) == request
         if not is_paid and fingerprint is None:
             raise _reused_key_error()
@@ -484,9 +506,15 @@ class LedgerAccount:
         if self._may_view(entries, entry):
             return
         self._refuse_closed(entries)
-        orders = self._get_filter(entries, self.analyst).orders
-        self._spend(entries, self.analyst, cost_from_dict(entry.body["cost"], orders))
-        entries.append(self.name, EntryKind.VIEW, self.analyst, {"charge": entry.number})
+        with refuse_malformed():
+            loss = read_loss(entry.body["loss"])
+        charge = self._spend(entries, self.analyst, loss)
+        entries.append(
+            self.name,
+            EntryKind.VIEW,
+            self.analyst,
+            {"charge": entry.number, "charged": encode_charge(charge)},
+        )
         entries.store_view(entry.number, self.analyst)
 
     def _refuse_without_secret(self, entries: Entries) -> None:
@@ -555,9 +583,9 @@ class LedgerAccount:
 
     def _repr_html_(self) -> str:
         one = self.privacy_filter
-        spent = one.reading().epsilon
+        spent = one.spent().epsilon
         figures = (
-            f"ε = {'∞' if spent is None else format_up(spent)} of {format_up(one.epsilon)} spent, "
+            f"ε = {format_up(spent)} of {format_up(one.epsilon)} spent, "
             f"{format_down(self.remaining().epsilon)} remaining"
         )
         return f"<p><b>{html.escape(self.name)}</b> ({html.escape(str(self.unit))}): {figures}</p>"

@@ -8,12 +8,13 @@ import os
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from hubbub.accounting import PrivacyLoss
-from hubbub.accounting.codec import canonical_json
-from hubbub.accounting.serialization import cost_from_json, encode_loss
+from hubbub.accounting.filter_stages import encode_charge
+from hubbub.accounting.serialization import encode_loss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
-from hubbub.ledger.entries import OWNER, Entries, corruption_error, cost_to_dict
+from hubbub.ledger.entries import OWNER, Entries, corruption_error, read_loss
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.location import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
 from hubbub.ledger.postgres import PostgresStore, is_postgres_url
@@ -233,18 +234,19 @@ def _record_restore(entries: Entries, spent: Mapping[str, PrivacyLoss]) -> None:
         if name not in spent:
             entries.append(name, EntryKind.RESTORE, OWNER, {"loss": None})
             continue
-        stored_loss = encode_loss(spent[name])
-        cost = cost_from_json(canonical_json(stored_loss), account_filter.orders)
-        body = {"loss": stored_loss, "cost": cost_to_dict(cost)}
+        stored = encode_loss(spent[name])
+        loss = read_loss(stored)
+        body: dict[str, Any] = {"loss": stored, "charged": None}
         try:
-            after = account_filter.charge(cost)
+            charge = account_filter.price(loss)
         except BudgetExceeded:
             if not entries.of_kind(EntryKind.CLOSE, name):
                 entries.append(name, EntryKind.CLOSE, OWNER, {})
             entries.append(name, EntryKind.RESTORE, OWNER, {**body, "fits": False})
             continue
-        entries.append(name, EntryKind.RESTORE, OWNER, {**body, "fits": True})
-        entries.store_filter(name, OWNER, after)
+        body |= {"charged": encode_charge(charge), "fits": True}
+        entries.append(name, EntryKind.RESTORE, OWNER, body)
+        entries.store_filter(name, OWNER, account_filter.apply(loss, charge))
 
 
 def _copy_key(original: Path, path: Path) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from fractions import Fraction
 from typing import Any
 
-from hubbub.accounting import ComposableCost, PrivacyFilter
-from hubbub.accounting.codec import canonical_json, decode, encode
-from hubbub.accounting.serialization import cost_from_json
+from hubbub.accounting import FilterCharge, PrivacyFilter, PrivacyLoss
+from hubbub.accounting.codec import canonical_json
+from hubbub.accounting.filter_pricing import is_charge_true
+from hubbub.accounting.filter_stages import decode_charge
+from hubbub.accounting.serialization import stored_loss
 from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.store import Transaction
@@ -33,11 +34,10 @@ __all__ = [
     "check_name",
     "check_text",
     "corruption_error",
-    "cost_from_dict",
-    "cost_to_dict",
     "digest",
-    "is_cost_sufficient",
     "is_fully_paid",
+    "read_charge",
+    "read_loss",
     "read_window",
     "refuse_malformed",
     "utc_now",
@@ -53,8 +53,6 @@ _COLUMNS = "number, account, kind, analyst, timestamp, body, previous, digest"
 _PAGE_SIZE = 1000
 _MAX_NAME_LENGTH = 200
 _MAX_CACHED_FILTERS = 64
-_ROUNDING_SLACK = 1 + Fraction(1, 2**30)
-"""Another machine's math library may round up to another last digit."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +183,20 @@ class Entries:
     def _select(self, clause: str, *parameters: object) -> list[Entry]:
         rows = self.transaction.execute(f"SELECT {_COLUMNS} FROM entries {clause}", parameters)  # noqa: S608
         return [Entry(*row) for row in rows]
+
+    def losses_of(self, account: str, analyst: str = OWNER) -> Iterator[PrivacyLoss]:
+        """Iterate over what an account paid for in order; or what an analyst asked or viewed."""
+        kinds = f"kind IN ('{EntryKind.CHARGE}', '{EntryKind.VIEW}', '{EntryKind.RESTORE}')"
+        for entry in self._select(f"WHERE account = ? AND {kinds} ORDER BY number", account):
+            is_hers = analyst in {OWNER, entry.analyst}
+            with refuse_malformed():
+                body = entry.body
+                if entry.kind == EntryKind.CHARGE and is_hers:
+                    yield read_loss(body["loss"])
+                elif entry.kind == EntryKind.VIEW and analyst != OWNER and is_hers:
+                    yield read_loss(self.get(body["charge"]).body["loss"])
+                elif entry.kind == EntryKind.RESTORE and analyst == OWNER and body.get("fits"):
+                    yield read_loss(body["loss"])
 
     # Filters
 
@@ -332,46 +344,40 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-# Costs. They are stored beside the loss: a later version may compute sharper figures for the same loss.
+# What was charged. It is stored beside the loss: a later version may charge less for the same loss.
 
 
-_FIGURES = ("epsilon", "delta", "mu_squared", "rho", "renyi")
-
-
-def cost_to_dict(cost: ComposableCost) -> dict[str, Any]:
-    """Return the charged figures as they are stored."""
-    return {name: encode(getattr(cost, name)) for name in _FIGURES}
-
-
-def cost_from_dict(stored: dict[str, Any], orders: tuple[Fraction, ...]) -> ComposableCost:
-    """Read the charged figures, at the Rényi orders of the account."""
+def read_charge(stored: Any) -> FilterCharge:
+    """Read what was charged to a filter."""
     try:
-        return ComposableCost(**{name: decode(stored[name]) for name in _FIGURES}, orders=orders)
-    except ValueError:
-        raise corruption_error("a figure") from None
+        return decode_charge(stored)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise corruption_error("a charge") from None
 
 
-def is_cost_sufficient(charged: ComposableCost, required: ComposableCost) -> bool:
-    """Return whether no charged figure is below the required one; a later version may require less."""
-    pairs = [
-        (charged.epsilon, required.epsilon),
-        (charged.mu_squared, required.mu_squared),
-        (charged.rho, required.rho),
-        (charged.delta, required.delta),
-        *zip(charged.renyi, required.renyi, strict=True),
-    ]
-    return all(
-        paid is None or (needed is not None and paid * _ROUNDING_SLACK >= needed) for paid, needed in pairs
-    )
+def read_loss(stored: Any) -> PrivacyLoss:
+    """Read a stored loss; the same few are read often."""
+    try:
+        return stored_loss(canonical_json(stored))
+    except InvalidInput:
+        raise corruption_error("a loss") from None
 
 
-def is_fully_paid(entry: Entry, orders: tuple[Fraction, ...]) -> bool:
-    """Return whether a charge is complete, and was charged no less than its loss costs."""
+def is_fully_paid(entry: Entry, payer: PrivacyFilter) -> bool:
+    """Return whether a charge is complete, and was charged no less than its loss costs.
+
+    Args:
+        entry: the entry of the charge.
+        payer: the account's filter as it is now. It remembers the loss that opened its second stage.
+    """
     try:
         body = entry.body
-        required = cost_from_json(canonical_json(body["loss"]), orders)
-        is_charge = entry.kind == EntryKind.CHARGE and "fingerprint" in body
-        return is_charge and is_cost_sufficient(cost_from_dict(body["cost"], orders), required)
+        if entry.kind != EntryKind.CHARGE or "fingerprint" not in body:
+            return False
+        loss, charge = read_loss(body["loss"]), read_charge(body["charged"][OWNER])
+        if charge.opens is not None and charge.opens.is_first:
+            return getattr(payer.stage, "first", None) == canonical_json(body["loss"])
+        return is_charge_true(loss, charge)
     except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
         return False
 

@@ -176,8 +176,8 @@ class Ledger:
                 why="an account protects one unit under one neighbouring relation",
                 fix="open an account with another name",
             )
-        figures = None if budget is None else [str(budget.epsilon), str(budget.delta)]
-        if figures is not None and figures != [opening["epsilon"], opening["delta"]]:
+        figures = None if budget is None else [str(budget.epsilon), str(budget.delta), budget.purpose]
+        if figures is not None and figures != [opening["epsilon"], opening["delta"], opening["purpose"]]:
             raise Refused(
                 f"the account {name!r} has another budget",
                 why="a budget is fixed before anything is spent from it",
@@ -250,7 +250,6 @@ class Ledger:
                 if entry.number > number:
                     break
                 replay.apply(entry)
-            replay.apply_pending()
             return replay.filters
 
         return self._store.read(work)
@@ -281,13 +280,14 @@ def _open_account(entries: Entries, name: str, family: str, unit: Unit, budget: 
     if entries.get_filter(name, OWNER) is not None:
         raise corruption_error(f"the opening of the account {name!r}")
     _refuse_second_budget(entries, family, unit)
-    new = PrivacyFilter.for_queries(budget)
+    new = PrivacyFilter(budget)
     body: dict[str, Any] = {
         "unit": unit.key,
         "neighbours": unit.neighbours.value,
         "epsilon": str(budget.epsilon),
         "delta": str(budget.delta),
         "population": budget.population,
+        "purpose": budget.purpose,
         "filter": new.to_json(),
     }
     if unit.window is not None:

@@ -4,38 +4,31 @@ Proof: docs/proofs/ledger.md, "Tamper evidence"
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import reduce
 from itertools import islice
-from math import lcm
 from typing import Any
 
-from hubbub.accounting import ComposableCost, PrivacyFilter
+from hubbub.accounting import FilterCharge, PrivacyFilter, PrivacyLoss
 from hubbub.accounting.codec import canonical_json
-from hubbub.accounting.serialization import cost_from_json
-from hubbub.errors import BudgetExceeded
 from hubbub.ledger.entries import (
     OWNER,
     START,
     Entries,
     Entry,
-    cost_from_dict,
     digest,
-    is_cost_sufficient,
+    read_charge,
+    read_loss,
     read_window,
 )
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.unit import Window
 
-__all__ = ["Replay", "VerificationReport", "charge_all", "verify_entries"]
+__all__ = ["Replay", "VerificationReport", "verify_entries"]
 
 _CACHE_SIZE = 4096
 _MAX_PROBLEMS = 100
-_BATCH_SIZE = 1000
-"""How many entries are added up at once."""
 _ALLOWED_TO_ANALYSTS = {EntryKind.CHARGE, EntryKind.VIEW, EntryKind.RELEASE}
 _ALLOWED_AFTER_CLOSE = {
     EntryKind.RELEASE,
@@ -45,8 +38,6 @@ _ALLOWED_AFTER_CLOSE = {
     EntryKind.OVERRIDE,
     EntryKind.RESTORE,
 }
-_EXACT = 1 << 256
-"""Sums with no larger denominator are exact (hubbub.accounting.filters)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +77,7 @@ class Replay:
     """By data name and unit: the family that pays for the rows."""
     charges: dict[int, tuple[str, str | None, int | None]] = field(default_factory=dict)
     """By entry: the account, the key, and the entry of the release."""
-    costs: dict[int, ComposableCost] = field(default_factory=dict)
+    losses: dict[int, PrivacyLoss] = field(default_factory=dict)
     charged_by: dict[int, str] = field(default_factory=dict)
     views: set[tuple[int, str]] = field(default_factory=set)
     releases: dict[int, str] = field(default_factory=dict)
@@ -116,10 +107,8 @@ class Replay:
         known = (*unit, None if window is None else window.column)
         if self.family_units.setdefault(family, known) != known:
             return "opens a window for another unit, or by another column"
-        stated = (Fraction(body["epsilon"]), Fraction(body["delta"]))
-        if (made.epsilon, made.delta) != stated or made.spent != PrivacyFilter(
-            made, made.orders, made.split
-        ).spent:
+        stated = (Fraction(body["epsilon"]), Fraction(body["delta"]), body["purpose"])
+        if (made.epsilon, made.delta, made.purpose) != stated or made != PrivacyFilter(made):
             return "opens a budget other than it states"
         others.append(window)
         self.families[entry.account], self.units[entry.account] = family, unit
@@ -136,11 +125,13 @@ class Replay:
 
     def _grant(self, entry: Entry) -> str | None:
         name, made = (entry.account, entry.body["analyst"]), PrivacyFilter.from_json(entry.body["filter"])
-        if self.apply_pending():  # what she spent until now must fit the budget she had
-            return "came after a charge that does not fit"
-        before = self.filters.get(name)
-        if made.spent != (PrivacyFilter(made, made.orders, made.split) if before is None else before).spent:
-            return "forgets what the analyst had spent"
+        if made != PrivacyFilter(made):
+            return "grants a budget other than it states"
+        carried = [read_charge(stored) for stored in entry.body["carried"]]
+        for loss, charge in zip(self._asked.get(name, []), carried, strict=True):
+            if not made.certifies(loss, charge) or (after := made.after(loss, charge)) is None:
+                return "forgets what the analyst had spent"
+            made = after
         self.filters[name] = made
         return None
 
@@ -148,16 +139,10 @@ class Replay:
         body = entry.body
         if (body["unit"], body["neighbours"]) != self.units[entry.account]:
             return "was charged for another unit"
-        orders = self.filters[entry.account, OWNER].orders
-        known = self._costs.setdefault(entry.account, {})
-        figures = (canonical_json(body["cost"]), canonical_json(body["loss"]))
-        if figures not in known:
-            if len(known) >= _CACHE_SIZE:
-                known.clear()
-            known[figures] = _read_cost(body["cost"], figures[1], orders)
-        cost = known[figures]
-        if cost is None:
-            return "was charged less than it costs"
+        payers = list(dict.fromkeys((OWNER, entry.analyst)))
+        if list(body["charged"]) != payers:
+            return "was not charged to all who pay"
+        loss = read_loss(body["loss"])
         name = (entry.account, body["key"])
         if self._keys.get(name) != body.get("replaces"):
             return "charges a key again"
@@ -167,15 +152,17 @@ class Replay:
         if body["key"] is not None:
             self._keys[name] = entry.number
         self.charges[entry.number] = (entry.account, body["key"], None)
-        self.costs[entry.number], self.charged_by[entry.number] = cost, entry.analyst
-        return self._spend(entry.number, entry.account, dict.fromkeys((OWNER, entry.analyst)), cost)
+        self.losses[entry.number], self.charged_by[entry.number] = loss, entry.analyst
+        # All who pay are looked at, also if the charge does not fit the first.
+        found = [self._spend(entry.account, payer, loss, body["charged"][payer]) for payer in payers]
+        return next((problem for problem in found if problem is not None), None)
 
     def _view(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
         if (number, entry.analyst) in self.views or self.charges[number][0] != entry.account:
             return "views a release that cannot be viewed"
         self.views.add((number, entry.analyst))
-        return self._spend(entry.number, entry.account, (entry.analyst,), self.costs[number])
+        return self._spend(entry.account, entry.analyst, self.losses[number], entry.body["charged"])
 
     def _may_view(self, number: int, analyst: str) -> bool:
         return analyst in {OWNER, self.charged_by[number]} or (number, analyst) in self.views
@@ -193,13 +180,9 @@ class Replay:
         body = entry.body
         if body["loss"] is None:
             return None
-        total = self.filters[entry.account, OWNER]
-        cost = _read_cost(body["cost"], canonical_json(body["loss"]), total.orders)
-        if cost is None:
-            return "was charged less than it costs"
         if body["fits"] is not True:
             return None if entry.account in self.closed else "does not fit, and the account is not closed"
-        return self._spend(entry.number, entry.account, (OWNER,), cost)
+        return self._spend(entry.account, OWNER, read_loss(body["loss"]), body["charged"])
 
     def _close(self, entry: Entry) -> None:
         self.closed.add(entry.account)
@@ -207,40 +190,34 @@ class Replay:
     def _note(self, entry: Entry) -> None:
         json.loads(entry.text)
 
-    def _spend(self, number: int, account: str, names: Iterable[str], cost: ComposableCost) -> str | None:
-        for analyst in names:
-            self.filters[account, analyst]  # must exist
-            self._pending.setdefault((account, analyst), []).append((number, cost))
+    def _spend(self, account: str, payer: str, loss: PrivacyLoss, stored: Any) -> str | None:
+        """Add up a charge, of which the certificate is checked again."""
+        state, name = self.filters[account, payer], (canonical_json(stored), loss)
+        known = self._charges.get(name)
+        if known is None:
+            charge = read_charge(stored)
+            if not state.certifies(loss, charge):
+                return "was charged less than it costs"
+            if len(self._charges) >= _CACHE_SIZE:
+                self._charges.clear()
+            known = charge
+            # The certificate of an opening holds for one state of the filter only.
+            if charge.opens is None:
+                self._charges[name] = charge
+        if payer != OWNER:
+            self._asked.setdefault((account, payer), []).append(loss)
+        after = state.after(loss, known)
+        if after is None:
+            return "does not fit the budget"
+        self.filters[account, payer] = after
         return None
-
-    def apply_pending(self) -> list[tuple[int, str]]:
-        """Add up the pending charges, and return the first entry that does not fit its budget, if any.
-
-        A sum only grows, so all charges fit if the last one does.
-        """
-        failed = []
-        for name, charges in self._pending.items():
-            try:
-                self.filters[name] = charge_all(self.filters[name], [cost for _, cost in charges])
-            except BudgetExceeded:
-                failed.append(self._first_overspent(name, charges))
-        self._pending.clear()
-        return [(min(failed), "does not fit the budget")] if failed else []
-
-    def _first_overspent(self, name: tuple[str, str], charges: list[tuple[int, ComposableCost]]) -> int:
-        total = self.filters[name]
-        for number, cost in charges:
-            if not total.allows(cost):
-                return number
-            total = total.charge(cost)
-        return charges[-1][0]
 
     _keys: dict[tuple[str, str | None], int] = field(default_factory=dict)
     """By account and key: the entry that charged it."""
-    _costs: dict[str, dict[tuple[str, str], ComposableCost | None]] = field(default_factory=dict)
-    """By account: checked costs; a million entries have few different ones."""
-    _pending: dict[tuple[str, str], list[tuple[int, ComposableCost]]] = field(default_factory=dict)
-    """Charges that are not added up yet, with their entries."""
+    _charges: dict[tuple[str, PrivacyLoss], FilterCharge] = field(default_factory=dict)
+    """Charges with their certificates checked; a million entries have few different ones."""
+    _asked: dict[tuple[str, str], list[PrivacyLoss]] = field(default_factory=dict)
+    """By account and analyst: the losses that her budget paid for."""
 
 
 _HANDLERS: dict[str, Callable[[Replay, Entry], str | None]] = {
@@ -272,15 +249,12 @@ def verify_entries(entries: Entries, head: str | None) -> VerificationReport:
             problem = "is missing or out of order"
         elif entry.digest != entry.expected_digest():
             problem = "has been changed"
-        if problem is not None or entry.kind == EntryKind.GRANT or number % _BATCH_SIZE == 0:
-            wrong += replay.apply_pending()
         problem = problem or replay.apply(entry)
         if problem is not None:
-            wrong += [*replay.apply_pending(), (number, problem)]
+            wrong.append((number, problem))
         # After an entry out of order, numbers are counted from there, unless its number is corrupted.
         number = entry.number if type(entry.number) is int else number
         previous, is_head_found = entry.digest, is_head_found or entry.digest == head
-    wrong += replay.apply_pending()
     if wrong:
         wrong.sort(key=lambda each: each[0])
         problems = tuple(f"entry {entry_number} {problem}" for entry_number, problem in wrong[:_MAX_PROBLEMS])
@@ -321,28 +295,3 @@ def _check_tables(entries: Entries, replay: Replay) -> Iterator[str]:
 
 def _all(entries: Entries, table: str) -> "list[tuple[object, ...]]":
     return entries.transaction.execute(f"SELECT * FROM {table}")  # noqa: S608 - a table of ours
-
-
-def _read_cost(charged: dict[str, Any], loss: str, orders: tuple[Fraction, ...]) -> ComposableCost | None:
-    """Return the charged figures; None if they are below what the loss costs."""
-    cost = cost_from_dict(charged, orders)
-    return cost if is_cost_sufficient(cost, cost_from_json(loss, orders)) else None
-
-
-def charge_all(total: PrivacyFilter, costs: Sequence[ComposableCost]) -> PrivacyFilter:
-    """Return the filter after all charges: exactly what charging them one by one gives."""
-    counts = Counter(map(id, costs))
-    different = {id(cost): cost for cost in costs}
-    columns = zip(total.spent.figures, *(cost.figures for cost in different.values()), strict=True)
-    if not costs or any(_may_round(column) for column in columns):
-        for cost in costs:
-            total = total.charge(cost)
-        return total
-    return total.charge(
-        reduce(ComposableCost.__add__, (cost.times(counts[name]) for name, cost in different.items()))
-    )
-
-
-def _may_round(figures: Iterable[Fraction | None]) -> bool:
-    """Return whether a sum of these may be rounded, so that the order of additions matters."""
-    return lcm(*(figure.denominator for figure in figures if figure is not None)) > _EXACT

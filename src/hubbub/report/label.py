@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from hubbub.accounting import ComposableCost, PrivacyFilter, PrivacyLoss, PrivacyOdometer
+from hubbub.accounting import FilterCharge, PrivacyFilter, PrivacyLoss
 from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.serialization import decode_loss
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape, escape_json
 from hubbub.ledger.account import LedgerAccount
-from hubbub.ledger.entries import Entry, cost_from_dict, refuse_malformed
+from hubbub.ledger.entries import OWNER, Entry, read_charge, read_loss, refuse_malformed
 from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.numbers import format_down, format_up
 
@@ -37,7 +37,6 @@ __all__ = [
 
 _STEPS = 12
 _REMEMBERED = 4096
-_MOST = 20
 
 
 @dataclass(frozen=True)
@@ -69,20 +68,23 @@ class History:
     head: str | None = None
     last: Entry | None = None
     first_moment: str | None = None
-    _costs: dict[str, ComposableCost] = field(default_factory=dict)
-    _pending: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _sums: dict[str, ComposableCost] = field(default_factory=dict)
-    """By dataset, without what is pending."""
-    _marks: list[tuple[int, str, ComposableCost]] = field(default_factory=list)
+    payer: str = OWNER
+    """The analyst whose budget it is; empty for the account's own."""
+    _datasets: dict[str, Counter[PrivacyLoss]] = field(default_factory=dict)
+    _charges: dict[str, FilterCharge] = field(default_factory=dict)
+    """By their text: a million entries have few different ones."""
+    _marks: list[tuple[int, str, PrivacyFilter]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._state = PrivacyFilter(self.total)
 
     @classmethod
     @refuse_malformed()
     def of(cls, account: LedgerAccount, *, keep: bool = False) -> "History":
         """Read the entries of an account; `keep` the charges."""
-        history = cls(account.privacy_filter)
+        history = cls(account.privacy_filter, payer=account.analyst)
         for entry in account.entries():
             history._add(entry, keep=keep)
-        history._settle()
         return history
 
     def _add(self, entry: Entry, *, keep: bool) -> None:
@@ -101,64 +103,57 @@ class History:
         self.exact += entry.kind == EntryKind.NONPRIVATE_ACCESS
         if entry.kind == EntryKind.RESTORE and body.get("fits"):
             # What the owner says was spent since the backup belongs to no dataset.
-            self._sums[""] = self._sums.get("", ComposableCost.of(0, mu_squared=0, orders=self.total.orders))
-            self._sums[""] += cost_from_dict(body["cost"], self.total.orders)
+            self._spend(read_loss(body["loss"]), body["charged"])
         if entry.kind != EntryKind.CHARGE:
             return
         self.count, self.last = self.count + 1, entry
         self.first_moment = self.first_moment or entry.timestamp
         if keep:
             self.charges.append(entry)
-        text = canonical_json(body["cost"])
-        if text not in self._costs:
-            if len(self._costs) >= _REMEMBERED:
-                self._settle()
-                self._costs.clear()
-            self._costs[text] = cost_from_dict(body["cost"], self.total.orders)
-        self._pending[body["dataset"], text] += 1
+        loss = read_loss(body["loss"])
+        self._datasets.setdefault(body["dataset"], Counter())[loss] += 1
+        self._spend(loss, body["charged"][self.payer])
         # Marks are thinned out as they grow, so that a dozen to two are left, evenly.
         every = 1 << max(0, (self.count // _STEPS).bit_length() - 1)
         if self.count % every == 0:
-            self._settle()
-            self._marks.append((self.count, entry.timestamp, self._spent()))
+            self._marks.append((self.count, entry.timestamp, self._state))
         if len(self._marks) > 4 * _STEPS:
             self._marks = [mark for mark in self._marks if mark[0] % every == 0]
 
-    def by_dataset(self) -> dict[str, Fraction | None]:
-        """The ε of each dataset's charges by themselves, at the account's δ; infinite where it is None."""
-        start = PrivacyOdometer(self.total.delta, self.total.orders)
-        return {name: start.charge(spent).reading().epsilon for name, spent in self._sums.items() if name}
+    def by_dataset(self) -> dict[str, Fraction]:
+        """The ε of each dataset's charges by themselves, at the account's δ."""
+        return {name: self._alone(losses) for name, losses in self._datasets.items() if name}
+
+    def _alone(self, losses: Mapping[PrivacyLoss, int]) -> Fraction:
+        state = PrivacyFilter(self.total)
+        for loss, times in losses.items():
+            state, fitting = state.charge_times(loss, times)
+            if fitting < times:
+                return self.total.epsilon  # all charges together keep the budget
+        return state.spent().epsilon
 
     def burn_down(self) -> list[Moment]:
         """What was left, at about a dozen moments, the last charge among them."""
         if self.last is None:
             return []
-        marks = [*self._marks, (self.count, self.last.timestamp, self._spent())]
+        marks = [*self._marks, (self.count, self.last.timestamp, self.total)]
         every = max(1, -(-self.count // _STEPS))
         chosen = {-(-mark[0] // every): mark for mark in marks}  # the last of each step
-        return [Moment(count, when, self._left(spent)) for count, when, spent in chosen.values()]
+        return [Moment(count, when, _left(state)) for count, when, state in chosen.values()]
 
-    def _settle(self) -> None:
-        """Add up what is pending."""
-        for (dataset, text), count in self._pending.items():
-            cost = self._costs[text].times(count)
-            self._sums[dataset] = self._sums[dataset] + cost if dataset in self._sums else cost
-        self._pending.clear()
-
-    def _spent(self) -> ComposableCost:
-        return sum(self._sums.values(), start=PrivacyOdometer(0, self.total.orders).spent)
-
-    def _left(self, spent: ComposableCost) -> float:
-        budget = self.total
-        reached = PrivacyFilter(budget, budget.orders, budget.split, spent=spent).reading().epsilon
-        return 0.0 if reached is None else max(0.0, 1.0 - float(reached / budget.epsilon))
+    def _spend(self, loss: PrivacyLoss, stored: Any) -> None:
+        text = canonical_json(stored)
+        if text not in self._charges:
+            if len(self._charges) >= _REMEMBERED:
+                self._charges.clear()
+            self._charges[text] = read_charge(stored)
+        self._state = self._state.after(loss, self._charges[text]) or self._state
 
     def more_like_the_last(self, account: LedgerAccount) -> int | None:
         """About how many more charges like the last one fit; None where there was none."""
         if self.last is None:
             return None
-        cost = cost_from_dict(self.last.body["cost"], self.total.orders)
-        return min(_more(total, cost) for total in account.privacy_filters())
+        return account.count_more(read_loss(self.last.body["loss"]))
 
     def mechanisms(self) -> dict[str, int]:
         """Which mechanisms were charged, and how often: the kinds of the parts of all losses."""
@@ -179,15 +174,9 @@ def _kinds(part: Any) -> set[str]:
     return set()
 
 
-def _more(total: PrivacyFilter, cost: ComposableCost) -> int:
-    sums = [cost]
-    while len(sums) < _MOST and total.allows(sums[-1]):  # doubling, and then what is between
-        sums.append(sums[-1] + sums[-1])
-    count = 0
-    for power in reversed(range(len(sums))):
-        if total.allows(sums[power]):
-            total, count = total.charge(sums[power]), count + 2**power
-    return count
+def _left(state: PrivacyFilter) -> float:
+    """The fraction of ε that is left."""
+    return max(0.0, 1.0 - float(state.spent().epsilon / state.epsilon))
 
 
 # The fields of the OpenDP deployment registry and of NIST SP 800-226
@@ -283,8 +272,8 @@ def deployment(
         },
         "accounting": {
             "post_processing": said["post_processing"],
-            "composition": "Adaptive, by a filter over sums of pure ε, Rényi divergences and Gaussian μ² "
-            "(docs/proofs/filters.md); every charge is recorded before it runs, none is given back.",
+            "composition": "Adaptive, by a privacy filter: sums of (ε, δ), then of Gaussian μ² or Rényi "
+            "divergences (docs/proofs/filters.md); charges are recorded before they run, none is refunded.",
         },
         "implementation": {
             "pre_processing_eda_hyperparameter_tuning": said["tuning"],
@@ -320,10 +309,9 @@ def guarantees(
 
 
 def _parameters(account: LedgerAccount, history: History) -> str:
-    reading = history.total.reading()
-    spent = "∞" if reading.epsilon is None else format_up(reading.epsilon)
-    total = history.total
-    text = f"at most ε = {format_up(total.epsilon)}, δ = {format_up(total.delta)}; spent ε = {spent}"
+    total, reading = history.total, history.total.spent()
+    text = f"at most ε = {format_up(total.epsilon)}, δ = {format_up(total.delta)}"
+    text += f"; spent ε = {format_up(reading.epsilon)}, δ = {format_up(reading.delta)}"
     if account.unit.window is not None:
         text += f"; per window, and for a lifetime {account.lifetime_loss().describe()}"
     return text
@@ -341,7 +329,7 @@ def label(account: LedgerAccount, about: Mapping[str, str] | None = None) -> dic
     With what the OpenDP deployment registry and NIST SP 800-226 ask for; `about` is what the owner states.
     """
     history = History.of(account, keep=True)
-    total, left, reading = history.total, account.remaining(), history.total.reading()
+    total, left, reading = history.total, account.remaining(), history.total.spent()
     return {
         "format": "hubbub label/1",
         "account": account.name,
@@ -351,20 +339,17 @@ def label(account: LedgerAccount, about: Mapping[str, str] | None = None) -> dic
         "definition": "pure differential privacy" if total.delta == 0 else "approximate differential privacy",
         "promise": {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)},
         "spent": {
-            "epsilon": None if reading.epsilon is None else format_up(reading.epsilon),
+            "epsilon": format_up(reading.epsilon),
             "delta": format_up(reading.delta),
         },
-        "left": {"epsilon": format_down(left.epsilon)},
+        "left": {"epsilon": format_down(left.epsilon), "delta": format_down(left.delta)},
         **({} if account.unit.window is None else {"lifetime": account.lifetime_loss().describe()}),
-        "composition": "adaptive: a filter over pure, Rényi and Gaussian sums (docs/proofs/filters.md)",
+        "composition": "adaptive: a privacy filter of sums, then of curves (docs/proofs/filters.md)",
         "analysts": {
             who: {"epsilon": format_up(theirs.epsilon), "delta": format_up(theirs.delta)}
             for who, theirs in account.analysts().items()
         },
-        "datasets": {
-            name: None if epsilon is None else format_up(epsilon)
-            for name, epsilon in history.by_dataset().items()
-        },
+        "datasets": {name: format_up(epsilon) for name, epsilon in history.by_dataset().items()},
         "versions": history.versions,
         "non-private accesses": history.exact,
         "owner assertions": history.words,
@@ -410,7 +395,7 @@ def label_text(facts: dict[str, Any]) -> str:
     lines = [
         f"{facts['account']}: one {facts['unit']} is protected ({facts['neighbours']}), {facts['model']}",
         f"promised: ε = {promise['epsilon']}, δ = {promise['delta']} ({facts['definition']})",
-        f"spent so far: ε = {spent['epsilon'] or '∞'}, δ = {spent['delta']}; left: ε = {left['epsilon']}",
+        f"spent so far: ε = {spent['epsilon']}, δ = {spent['delta']}; left: ε = {left['epsilon']}",
         f"composition: {facts['composition']}",
         *(f"{who} may spend ε = {theirs['epsilon']}" for who, theirs in facts["analysts"].items()),
         f"non-private accesses by the owner: {facts['non-private accesses']}",

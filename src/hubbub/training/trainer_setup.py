@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hubbub.accounting import Account, Budget, PrivacyLoss, PrivacyOdometer, refuse_large_epsilon
+from hubbub.accounting import Account, Budget, PrivacyLoss, refuse_large_epsilon
 from hubbub.accounting.budget import LARGE_DELTA
 from hubbub.accounting.in_memory_account import UNSPECIFIED, Unspecified, resolve_account
-from hubbub.accounting.serialization import cost_from_json, loss_to_json
+from hubbub.accounting.serialization import loss_to_json, stored_loss
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.numbers import Number, parse_integer, parse_probability
 from hubbub.training.batch_invariance import check_batch_invariance
@@ -232,9 +232,9 @@ def _check_budget_and_account(budget: Any, account: Any) -> None:
 
 def _refuse_small_noise(loss: PrivacyLoss, *, allow: bool) -> None:
     """Refuse noise with which ε is large at δ = 1/1000, unless the caller confirmed it."""
-    epsilon = PrivacyOdometer.epsilon_of(cost_from_json(loss_to_json(loss)), LARGE_DELTA)
+    epsilon = stored_loss(loss_to_json(loss)).epsilon(LARGE_DELTA)
     try:
-        refuse_large_epsilon(_UNBOUNDED_EPSILON if epsilon is None else epsilon, allow=allow)
+        refuse_large_epsilon(_UNBOUNDED_EPSILON if math.isinf(epsilon) else Fraction(epsilon), allow=allow)
     except Refused as refusal:
         raise Refused(
             f"noise_multiplier is so small that {refusal.templates[0]}",
