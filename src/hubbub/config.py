@@ -272,7 +272,7 @@ class _Reader:
         if "budget" not in stated:
             return None
         budget = self._mapping(stated, "budget")
-        self._known(budget, ("epsilon", "delta", "allow_large_epsilon"), "budget.")
+        self._known(budget, ("epsilon", "delta", "purpose", "allow_large_epsilon"), "budget.")
         for name in ("epsilon", "delta"):
             value = budget.get(name, 0)
             if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
@@ -289,6 +289,7 @@ class _Reader:
                 budget["epsilon"],
                 budget.get("delta", 0),
                 population=people,
+                purpose=budget.get("purpose", ""),
                 allow_large_epsilon=budget.get("allow_large_epsilon", False),
             ),
         )

@@ -284,6 +284,11 @@ class Dataset:
             post_processed=True,
         )  # fmt: skip
 
+    def count_more(self, plan: Plan) -> int | None:
+        """About how many more queries like this one the budget allows; None without a budget."""
+        count = getattr(self.account, "count_more", None)
+        return None if count is None else count(plan.loss)
+
     def run(
         self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
     ) -> Release[Result]:

@@ -27,6 +27,13 @@ LedgerAddress = Annotated[
     str, typer.Option("--ledger", help="The ledger: a file or postgresql://…", envvar="HUBBUB_LEDGER")
 ]
 AccountName = Annotated[str, typer.Option("--account", help="Account; not needed if there is only one.")]
+Purpose = Annotated[
+    str,
+    typer.Option(
+        help="What the budget is for: training, 'many queries' or 'few queries'. It changes how charges are "
+        "added up, never what is guaranteed."
+    ),
+]
 Analyst = Annotated[str, typer.Option("--analyst", help="Show only what this analyst may see.")]
 
 
@@ -81,11 +88,12 @@ def open_account(
     epsilon: Annotated[str, typer.Option(help="Total ε of all releases.")],
     delta: Annotated[str, typer.Option(help="Total δ of all releases.")] = "0",
     population: Population = None,
+    purpose: Purpose = "",
     where: LedgerAddress = "",
     allow_large_epsilon: LargeEpsilon = False,
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
-    budget_to_open = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
+    budget_to_open = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
     with _open_to_write(where, is_new=True) as opened:
         account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), budget_to_open)
         print_line(escaped(name), f": {_format_budget(account.privacy_filter)} for ", escaped(account.unit))
@@ -97,12 +105,13 @@ def grant(
     epsilon: Annotated[str, typer.Option(help="The ε that the analyst may spend of the account.")],
     delta: Annotated[str, typer.Option(help="The δ that the analyst may spend.")] = "0",
     population: Population = None,
+    purpose: Purpose = "",
     where: LedgerAddress = "",
     name: AccountName = "",
     allow_large_epsilon: LargeEpsilon = False,
 ) -> None:
     """Grant an analyst a budget: `hubbub budget grant ada --epsilon 0.5`."""
-    grant_budget = _parse_budget(epsilon, delta, population, large=allow_large_epsilon)
+    grant_budget = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
     with _open_to_write(where) as opened:
         account = _single_account(opened, name)
         account.grant(analyst, grant_budget)
@@ -110,12 +119,13 @@ def grant(
         print_line(escaped(analyst), f" may spend {granted} of ", escaped(account.name))
 
 
-def _parse_budget(epsilon: str, delta: str, population: str | None, *, large: bool) -> Budget:
+def _parse_budget(epsilon: str, delta: str, population: str | None, purpose: str, *, large: bool) -> Budget:
     people = None if population is None else parse_count(population, "population")
     return Budget(
         parse_above_zero(epsilon, "epsilon"),
         parse_delta(delta),
         population=people,
+        purpose=purpose,
         allow_large_epsilon=large,
     )
 

@@ -454,7 +454,8 @@ def plan(
     with options.open_dataset() as data:
         if output is not None:
             check_output_path(output)  # now that it is known which files are data
-        show_plan(options.make_plan(data), written, output, explain=explain)
+        planned = options.make_plan(data)
+        show_plan(planned, written, output, explain=explain, more=data.count_more(planned))
 
 
 def _parse_window(text: str, declared: "Config | None") -> Window | str:
@@ -473,7 +474,8 @@ def _describe_budget(data: "Dataset") -> list[str]:
     account: Any = data.account
     if data.has_ledger:
         left = account.remaining()
-        return [f"budget left in the ledger: ε = {format_down(left.epsilon)} for one more query"]
+        room = f"ε = {format_down(left.epsilon)} or δ = {format_down(left.delta)}"
+        return [f"budget left in the ledger: {room} for one more query"]
     if account.budget is None:
         return []
     spent = format_up(account.budget.epsilon, DIGITS)

@@ -100,12 +100,16 @@ def show_status() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool) -> None:
-    """Show what a query will cost and how large its errors will be."""
+def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool, more: int | None) -> None:
+    """Show what a query will cost, how large its errors will be, and how many like it the budget allows."""
     if form == "json":
-        _write(to_json(describe_plan(plan, explain=explain), indent=2, allow_nan=False) + "\n", output)
-    else:
-        _write((plan.explain() if explain else str(plan)) + "\n", output)
+        facts = describe_plan(plan, explain=explain) | ({} if more is None else {"queries like this": more})
+        _write(to_json(facts, indent=2, allow_nan=False) + "\n", output)
+        return
+    text = plan.explain() if explain else str(plan)
+    if more is not None:
+        text += f"\n  the budget allows about {more:,} {'query' if more == 1 else 'queries'} like this one"
+    _write(text + "\n", output)
 
 
 def show_result(result: "Result", cost: list[str], form: str, output: Path | None) -> None:

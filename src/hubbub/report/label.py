@@ -69,7 +69,7 @@ class History:
     last: Entry | None = None
     first_moment: str | None = None
     payer: str = OWNER
-    """The analyst whose budget it is; empty for the account's own."""
+    """The analyst who pays; empty for the account itself."""
     _datasets: dict[str, Counter[PrivacyLoss]] = field(default_factory=dict)
     _charges: dict[str, FilterCharge] = field(default_factory=dict)
     """By their text: a million entries have few different ones."""
