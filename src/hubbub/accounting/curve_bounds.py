@@ -25,7 +25,7 @@ from hubbub.numbers import round_up
 __all__ = ["CurveBounds", "curve_bounds", "delta_bound"]
 
 _ACCURACY = 1e-2
-_PLACES = (0.1, 0.4, 0.8)
+_PLACES = (0.02, 0.3, 0.8)
 _UNCERTIFIED = (Uncertified, ArithmeticError, ValueError, MemoryError)
 
 
@@ -103,14 +103,15 @@ def _tilted(composition: Composition, delta: Fraction) -> tuple[float, tuple[tup
         raise Uncertified
     target = float_below(rest)
     accountants = [PldAccountant(pairs, accuracy=_ACCURACY) for pairs in _pairs(composition)]
-    end = max(each.epsilon(target)[1] for each in accountants)
+    ends = [each.epsilon(target)[1] for each in accountants]
+    end = max(ends)
     if not math.isfinite(end):
         raise Uncertified
     directions = []
-    for accountant in accountants:
+    for accountant, own_end in zip(accountants, ends, strict=True):
         tilted: list[TiltedPld] = []
         for place in _PLACES:
-            epsilon = max(place * end, 1e-9)
+            epsilon = max(place * own_end, 1e-9)
             found: list[TiltedPld] = []
 
             def ask(

@@ -52,6 +52,8 @@ def price(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
     if isinstance(state.stage, RenyiStage):
         return _if_fits(state, renyi_charge(facts), facts)
     as_sum = None if facts.epsilon is None else FilterCharge(facts.epsilon, facts.delta)
+    if as_sum is None and state.purpose == "few queries":
+        as_sum = _price_share(state, facts)
     as_sum = None if as_sum is None else _if_fits(state, as_sum, facts)
     if as_sum is not None and _prefers_sum(state, facts):
         return as_sum
@@ -64,8 +66,10 @@ def _if_fits(state: "PrivacyFilter", charge: FilterCharge, facts: LossFacts) -> 
 
 def _prefers_sum(state: "PrivacyFilter", facts: LossFacts) -> bool:
     """True if the charge takes a smaller part of ε than of a second stage; by public figures alone."""
-    if not state.delta or not facts.epsilon or state.purpose == "few queries":
+    if not state.delta or facts.epsilon == 0 or state.purpose == "few queries":
         return True
+    if facts.epsilon is None:
+        return False
     if state.purpose == "many queries" or facts.is_numeric:
         return False
     left = state.epsilon - state.sum_epsilon
@@ -154,6 +158,13 @@ def _price_renyi_opening(
     cuts = _share(state, facts) * delta
     opens = Opening("renyi", Fraction(0), cuts, split_delta(epsilon, delta - cuts))
     return _if_fits(state, replace(renyi_charge(facts), opens=opens), facts)
+
+
+def _price_share(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
+    """A point of the loss's own curve, at an eighth of what is left of δ: sums stay possible."""
+    delta = (state.delta - state.sum_delta) / 8
+    epsilon = facts.loss.epsilon(delta) if delta else math.inf
+    return FilterCharge(Fraction(epsilon), delta) if math.isfinite(epsilon) else None
 
 
 def _price_point(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
