@@ -14,7 +14,7 @@ from measure import Target, show, show_targets
 
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
-from hubbub.ledger.entries import Entries, Entry, cost_from_dict
+from hubbub.ledger.entries import Entries, Entry, read_charge, read_loss
 from hubbub.unit import Unit
 
 LINES = 1_000_000
@@ -90,12 +90,13 @@ def _more(entries: Entries, lines: int) -> None:
         number += 1
         parts = (number, last.account, "charge", "", last.timestamp, last.text, previous)
         previous = Entry(*parts, "").expected_digest()
-        entries.rows.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*parts, previous))
+        entries.transaction.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*parts, previous))
         entries.store_charge(last.account, None, number)
     total = entries.get_filter(last.account, "")
     assert total is not None
-    cost = cost_from_dict(last.body["cost"], total.orders)
-    entries.store_filter(last.account, "", total.charge(cost.times(lines)))
+    after = total.after_many(read_loss(last.body["loss"]), read_charge(last.body["charged"][""]), lines)
+    assert after is not None
+    entries.store_filter(last.account, "", after)
 
 
 def _in_turns(file: BinaryIO, ledger: Ledger) -> tuple[float, float, float]:

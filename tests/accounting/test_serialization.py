@@ -7,7 +7,7 @@ import pytest
 
 from hubbub.accounting import PrivacyLoss, parallel_composition
 from hubbub.accounting.events import EpsilonDelta
-from hubbub.accounting.serialization import EVENT_KINDS, cost_from_json, loss_from_json, loss_to_json
+from hubbub.accounting.serialization import EVENT_KINDS, loss_from_json, loss_to_json, stored_loss
 from hubbub.errors import InvalidInput
 
 LOSSES = {
@@ -89,7 +89,7 @@ def test_invalid_losses_are_refused(text):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_stored_loss_costs_what_the_loss_costs(name):
-    assert cost_from_json(loss_to_json(LOSSES[name])) == LOSSES[name].cost()
+    assert stored_loss(loss_to_json(LOSSES[name])).cost() == LOSSES[name].cost()
 
 
 def test_foreign_classes_are_refused():

@@ -42,7 +42,9 @@ MARGIN = 1 + Fraction(1, 1 << 20)
 """What is charged leaves this much room, so that another machine's last digits certify it, too."""
 _SHARE, _SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)
 """The share of δ that is kept for cuts when a second stage opens."""
-_PARTS = tuple(Fraction(part, 1000) for part in (995, 985, 970, 940, 900, 800, 650, 450, 250, 100, 25, 5))
+_PARTS = tuple(
+    Fraction(part, 1000) for part in (998, 992, 984, 970, 945, 900, 820, 700, 500, 300, 120, 30, 5)
+)
 
 
 def price(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
@@ -145,7 +147,8 @@ def _price_first(
     rest = delta - own
     if rest <= delta / 256:
         return None
-    cuts = floor_digits(_share(state, facts) * rest)
+    # The run itself needs no cut: what is kept is for later ones.
+    cuts = floor_digits((_SHARE_OF_RUNS if state.purpose == "training" else _SHARE) * rest)
     limit = _largest_beside(facts.loss, epsilon, delta - cuts)
     if not limit:
         return None

@@ -4,13 +4,12 @@ Proof: docs/proofs/ledger.md
 """
 
 import html
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, PrivacyOdometer, Receipt
+from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, Receipt
 from hubbub.accounting.budget import refuse_copy, refuse_other_unit
 from hubbub.accounting.filter_stages import FilterCharge, OdometerReading, encode_charge
 from hubbub.accounting.filters import Remaining
@@ -30,6 +29,7 @@ from hubbub.ledger.entries import (
     refuse_malformed,
 )
 from hubbub.ledger.entry_kinds import EntryKind
+from hubbub.ledger.lifetime_loss import LifetimeLoss, lifetime_loss
 from hubbub.ledger.signing import Seal
 from hubbub.ledger.store import Store, Transaction
 from hubbub.numbers import Number, format_down, format_up
@@ -54,19 +54,6 @@ class Charge:
     """Whether its outcome is recorded."""
     attempt: str | None = None
     """The attempt that made it, the only one that may run it."""
-
-
-@dataclass(frozen=True)
-class LifetimeLoss:
-    """The privacy loss of somebody who is in all windows so far."""
-
-    reading: OdometerReading
-    windows: int
-
-    def describe(self) -> str:
-        """Return a sentence for labels."""
-        epsilon = format_up(self.reading.epsilon)
-        return f"ε = {epsilon}, δ = {format_up(self.reading.delta)} over {self.windows} windows so far"
 
 
 class LedgerAccount:
@@ -411,12 +398,7 @@ class LedgerAccount:
                 if entry.body.get("family", entry.account) == self.family
             ]
             filters = [self._filter_of(entries, name, OWNER) for name in names]
-            if len(filters) == 1:
-                return LifetimeLoss(filters[0].spent(), 1)
-            odometer = PrivacyOdometer(max(each.delta for each in filters))
-            for loss, times in Counter(loss for name in names for loss in entries.losses_of(name)).items():
-                odometer = odometer.charge(loss, times)
-            return LifetimeLoss(odometer.reading(), len(filters))
+            return lifetime_loss(filters, (loss for name in names for loss in entries.losses_of(name)))
 
         return self._store.read(work)
 
