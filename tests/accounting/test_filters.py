@@ -164,7 +164,7 @@ def test_a_thousand_arbitrary_charges_keep_their_size_and_only_round_up():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(LOSSES, max_size=6), LOSSES)
-def test_what_is_charged_is_certified_and_survives_storage(losses, loss):
+def test_charges_are_certified_and_survive_storage(losses, loss):
     account = charged(PrivacyFilter(ONE), losses)
     assert PrivacyFilter.from_json(account.to_json()) == account
     if account.allows(loss):
