@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hubbub.mechanisms import Laplace
 from hubbub.sql.quantile_grid import QuantileGrid
 from hubbub.sql.quantile_selection import CellCounts, QuantileSelection
-from hubbub.sql.quantiles import Tree
+from hubbub.sql.quantile_tree import Tree
 
 __all__ = ["run"]
 

@@ -31,11 +31,11 @@ from hubbub.sql.analyzer import analyze
 from hubbub.sql.bound_estimation import estimate_cut, measure_limits, use_known_limits
 from hubbub.sql.executor import execute
 from hubbub.sql.fingerprint import fingerprint, histogram_conditions
-from hubbub.sql.known_limits import KnownHistograms
 from hubbub.sql.parser import parse
 from hubbub.sql.plan import Plan, make_plan
 from hubbub.sql.query import ContributionBounds, Query
 from hubbub.sql.query_builder import QueryBuilder
+from hubbub.sql.released_limits import KnownHistograms
 from hubbub.sql.result import Result
 from hubbub.sql.streaming import Stream, check_streamable, execute_stream
 from hubbub.unit import Unit, Window

@@ -16,7 +16,7 @@ import hubbub
 from hubbub.accounting import PrivacyLoss, largest_mu
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace, choose_additive_noise, from_json
-from hubbub.mechanisms.additive_noise import AdditiveMechanism
+from hubbub.mechanisms.additive_mechanism import AdditiveMechanism
 from hubbub.noise import MAX_SCALE, discrete_laplace, rounded_gaussian
 from hubbub.noise.enclosures import exp
 from hubbub.noise.inversion import MAX_DRAW

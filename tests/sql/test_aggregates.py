@@ -12,7 +12,7 @@ import hubbub as hb
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql.aggregates import MomentSums
 from hubbub.sql.quantile_aggregates import Quantiles, SelectedQuantiles
-from hubbub.sql.value_encoding import Partition
+from hubbub.sql.value_parts import Partition
 from refusing import refused
 
 LARGE = 2**30

@@ -12,7 +12,7 @@ from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace
 from hubbub.mechanisms.interval_widths import width_from_norms
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
-from hubbub.sql.quantiles import Tree
+from hubbub.sql.quantile_tree import Tree
 from refusing import refused
 
 SILENT = Laplace(Fraction(1, 1000), Sensitivity(1))

@@ -18,7 +18,7 @@ from hubbub.mechanisms.selection import (
     select_and_measure,
 )
 from hubbub.mechanisms.sparse_vector import AboveThreshold
-from hubbub.mechanisms.vector_histogram import VectorStabilityHistogram
+from hubbub.mechanisms.vector_stability_histogram import VectorStabilityHistogram
 
 __all__ = [
     "AboveThreshold",

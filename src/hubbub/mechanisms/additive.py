@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
 from hubbub.errors import InvalidInput
-from hubbub.mechanisms.additive_noise import MAX_EPSILON, AdditiveMechanism, choose_grid, protects_nobody
+from hubbub.mechanisms.additive_mechanism import MAX_EPSILON, AdditiveMechanism, choose_grid, protects_nobody
 from hubbub.mechanisms.error_bounds import (
     Moment,
     TailFunction,

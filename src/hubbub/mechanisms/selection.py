@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.additive_noise import AdditiveMechanism
+from hubbub.mechanisms.additive_mechanism import AdditiveMechanism
 from hubbub.mechanisms.error_bounds import smallest_integer
 from hubbub.mechanisms.mechanism import (
     Integers,

@@ -16,7 +16,7 @@ from hubbub.sensitivity import MAX_MAGNITUDE
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.moments import Estimate, Floats, Noise, estimate_quotient, linear_half_width
 from hubbub.sql.query import BoundedAggregate
-from hubbub.sql.value_encoding import WEIGHT_BITS
+from hubbub.sql.value_parts import WEIGHT_BITS
 
 __all__ = [
     "AdditiveAggregate",

@@ -29,7 +29,7 @@ from hubbub.sql.moments import Estimate, Floats, Moments, Noise, estimate_linear
 from hubbub.sql.quantile_aggregates import make_quantiles
 from hubbub.sql.query import AggregateCall, BoundedAggregate, Query
 from hubbub.sql.scalar_functions import step_bits
-from hubbub.sql.value_encoding import FINE_BITS, Partition
+from hubbub.sql.value_parts import FINE_BITS, Partition
 
 __all__ = [
     "Affine",

@@ -25,11 +25,11 @@ from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
 from hubbub.sql.bounding_sql import MAGNITUDE_ENDS, MAGNITUDES
 from hubbub.sql.contribution_bounding import ContributionBounding
-from hubbub.sql.known_limits import ContributionHistogram, FoundLimit
 from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES, SizeBins
 from hubbub.sql.plan import EpsilonSplit, Plan
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
+from hubbub.sql.released_limits import ContributionHistogram, FoundLimit
 from hubbub.sql.result import Result
 from hubbub.unit import Unit
 

@@ -15,7 +15,7 @@ from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
 from hubbub.sql.aggregates import make_aggregates
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
-from hubbub.sql.value_encoding import Partition
+from hubbub.sql.value_parts import Partition
 from hubbub.unit import Unit
 
 __all__ = ["PLANNING_LIMIT", "BoundedQuery"]

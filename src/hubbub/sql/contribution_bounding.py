@@ -38,7 +38,7 @@ from hubbub.sql.bounding_sql import (
 )
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
 from hubbub.sql.scalar_functions import exact_sum, step_bits
-from hubbub.sql.value_encoding import WEIGHT_BITS, Partition, clamped, is_finite
+from hubbub.sql.value_parts import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.unit import Neighbours
 
 __all__ = ["ContributionBounding"]

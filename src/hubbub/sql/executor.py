@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hubbub.engines.engine import Engine, RecordBatch
 from hubbub.engines.schema import Key
 from hubbub.mechanisms import StabilityHistogram
-from hubbub.mechanisms.vector_histogram import VectorStabilityHistogram
+from hubbub.mechanisms.vector_stability_histogram import VectorStabilityHistogram
 from hubbub.numbers import Number
 from hubbub.sensitivity import Bounded
 from hubbub.sql.aggregate import Affine, Estimator

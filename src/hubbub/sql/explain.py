@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
 from hubbub.numbers import format_down, format_error, format_percent, format_up
-from hubbub.sql.known_limits import ContributionHistogram
 from hubbub.sql.moments import Estimate
 from hubbub.sql.planned_aggregates import NoisyAggregate
+from hubbub.sql.released_limits import ContributionHistogram
 
 if TYPE_CHECKING:
-    from hubbub.sql.known_limits import FoundLimit
     from hubbub.sql.plan import Plan
     from hubbub.sql.planned_aggregates import PlannedAggregate
     from hubbub.sql.query import BoundedAggregate
+    from hubbub.sql.released_limits import FoundLimit
 
 __all__ = [
     "describe_nothing",

@@ -16,9 +16,9 @@ from sqlglot import exp
 
 from hubbub.accounting.codec import canonical_json
 from hubbub.engines.schema import UNIT, KeyList
-from hubbub.sql.known_limits import Conditions
 from hubbub.sql.plan import Plan
 from hubbub.sql.query import Query
+from hubbub.sql.released_limits import Conditions
 from hubbub.unit import Unit
 
 __all__ = ["fingerprint", "histogram_conditions"]

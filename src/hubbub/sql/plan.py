@@ -33,7 +33,7 @@ from hubbub.mechanisms.partition_selection import (
     TruncatedGeometricSelection,
     choose_partition_selection,
 )
-from hubbub.mechanisms.vector_histogram import VectorStabilityHistogram
+from hubbub.mechanisms.vector_stability_histogram import VectorStabilityHistogram
 from hubbub.numbers import Number, ceil_sqrt, parse_nonnegative, parse_positive, parse_probability
 from hubbub.release import Release
 from hubbub.sensitivity import Sensitivity
@@ -41,12 +41,12 @@ from hubbub.sql import explain
 from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
 from hubbub.sql.bounded_query import PLANNING_LIMIT, BoundedQuery
 from hubbub.sql.choices import choose_plan
-from hubbub.sql.known_limits import Conditions, FoundLimit
 from hubbub.sql.moments import Estimate, Noise
 from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate, PlannedQuantiles
 from hubbub.sql.post_processing import PostProcessing, compile_outputs
 from hubbub.sql.quantile_aggregates import SelectedQuantiles
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Output, Query
+from hubbub.sql.released_limits import Conditions, FoundLimit
 from hubbub.unit import Unit
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.moments import Estimate, Floats, Noise
 from hubbub.sql.quantile_grid import QuantileGrid
 from hubbub.sql.quantile_selection import CellCounts, QuantileSelection
-from hubbub.sql.quantiles import Tree
+from hubbub.sql.quantile_tree import Tree
 from hubbub.sql.query import BoundedAggregate, Query
 from hubbub.unit import Neighbours, Unit
 

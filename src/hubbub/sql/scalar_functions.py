@@ -36,7 +36,7 @@ from hubbub.sql.scalar_types import (
     parenthesize,
     parse_datetime,
 )
-from hubbub.sql.value_encoding import TINY
+from hubbub.sql.value_parts import TINY
 
 __all__ = [
     "absolute",

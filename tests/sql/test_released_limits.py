@@ -5,7 +5,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.errors import InvalidInput
-from hubbub.sql.known_limits import read_histograms
+from hubbub.sql.released_limits import read_histograms
 
 
 @pytest.fixture(scope="module")
