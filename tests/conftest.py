@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+collect_ignore = ["typing_example.py"]
+"""Read by mypy, never run: it would open tables and ledgers that are not there."""
 SLOW = (
     # Servers, and processes that race or are killed.
     "engines",
