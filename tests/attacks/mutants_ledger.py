@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from hubbub.accounting import Receipt
+from hubbub.accounting import PrivacyLoss, Receipt
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import HubbubError, Refused
 from hubbub.ledger.account import LedgerAccount
@@ -58,7 +58,7 @@ def raises_at_odd_lines(ledger):
     """A42: what it was thought that a line can fail with is caught, and a divisor of 0 was forgotten."""
     for entry in ledger.entries():
         try:
-            Fraction(entry.body["cost"]["epsilon"])
+            Fraction(entry.body["charged"][""]["epsilon"])
         except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
             continue
 
@@ -69,5 +69,5 @@ class TakesItsWord(InMemoryAccount):
     def charge(self, what, loss, *, unit=None):
         del unit
         if self._filter is not None:
-            self._filter = self._filter.charge(loss.cost())
+            self._filter = self._filter.charge(PrivacyLoss.pure(loss.cost().epsilon))
         return Receipt(what, loss)

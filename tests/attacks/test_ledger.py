@@ -202,9 +202,9 @@ def attack_A42_blocked(target):
             {
                 "fingerprint": "q",
                 "loss": {"kind": "privacy-loss/1", "alternatives": [[]]},
-                "cost": {"epsilon": "0"},
+                "charged": {"": {"epsilon": "0", "delta": "0"}},
             },
-            {"fingerprint": "other", "key": "k", "loss": None, "cost": None},
+            {"fingerprint": "other", "key": "k", "loss": None, "charged": None},
             {},
         ]
         for number, body in enumerate(bodies):
@@ -224,9 +224,9 @@ def attack_A42_blocked(target):
 
 
 ODD = [
-    {"cost": {"epsilon": "1/0"}},
-    {"cost": {"epsilon": "1e999999999"}},
-    {"cost": {"epsilon": float("nan")}, "loss": float("inf")},
+    {"charged": {"": {"epsilon": "1/0", "delta": "0"}}},
+    {"charged": {"": {"epsilon": "1e999999999", "delta": "0"}}},
+    {"charged": {"": {"epsilon": float("nan")}}, "loss": float("inf")},
     {"key": [], "charge": {}, "names": {}, "replaces": []},
     [[[[]]]],
     {"filter": "1e9", "window": {"start": 5}, "loss": {"kind": "privacy-loss/1", "alternatives": 5}},

@@ -42,9 +42,7 @@ MARGIN = 1 + Fraction(1, 1 << 20)
 """What is charged leaves this much room, so that another machine's last digits certify it, too."""
 _SHARE, _SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)
 """The share of δ that is kept for cuts when a second stage opens."""
-_PARTS = tuple(
-    Fraction(part, 1000) for part in (998, 992, 984, 970, 945, 900, 820, 700, 500, 300, 120, 30, 5)
-)
+_SEARCH_STEPS = 9
 
 
 def price(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
@@ -280,11 +278,10 @@ def _largest_beside(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> Fr
         both = loss + PrivacyLoss.gaussian_from_mu_squared(mu_squared)
         return Fraction(delta_bound(both, epsilon)) * MARGIN <= delta
 
-    high = largest_mu_squared(epsilon, delta)
-    # The limit without the loss, less about what the loss takes; then down until it is certain.
-    own = least_mu_squared(float(epsilon), delta_bound(loss, epsilon))
-    guess = max(high - Fraction(own), high / 64)
-    for part in _PARTS:
-        if fits(found := floor_digits(guess * part)):
-            return found
-    return Fraction(0)
+    low, high = Fraction(0), largest_mu_squared(epsilon, delta)
+    # First about where it should be for Gaussian noise, then between what fits and what does not.
+    middle = max(high - Fraction(least_mu_squared(float(epsilon), delta_bound(loss, epsilon))), high / 64)
+    for _ in range(_SEARCH_STEPS):
+        low, high = (middle, high) if fits(middle) else (low, middle)
+        middle = floor_digits((low + high) / 2 if low else high / 4)
+    return low
