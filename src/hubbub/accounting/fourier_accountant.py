@@ -170,6 +170,8 @@ class FourierAccountant:
 
     def scan(self, near: Window | None, tilts: Doubles = _ALL_TILTS) -> Scan:
         """Cumulants of the outcomes that are not far out."""
+        if self.subsampled is not None and self.subsampled.sigmas.size > _MAX_SHIFTED:
+            tilts = tilts[(tilts > 0.03) & (tilts < 500)]
         total = np.zeros((3, tilts.size))
         for pair, count in self.explicit:
             total += count * np.array([pair.derivatives(float(c)) for c in tilts]).T
@@ -182,7 +184,7 @@ class FourierAccountant:
     @cached_property
     def _far(self) -> "FarOutcomes | None":
         law = self.subsampled
-        if law is None:
+        if law is None or law.sigmas.size > _MAX_SHIFTED:
             return None
 
         def plunges() -> tuple[float, float]:

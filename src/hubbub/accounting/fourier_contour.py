@@ -42,7 +42,7 @@ ROUNDING = 2.0**-48
 # survives: From how many points on it is left to others is free.
 MAX_POINTS = 200_000
 # survives: From how much work, or rounding, on another way is tried is free.
-FAIR_WORK, FAIR_LOSS = 1 << 22, 15.0
+FAIR_WORK, FAIR_LOSS = 1 << 22, 13.5
 # survives: Up to which ε far outcomes are taken in closed form is free.
 MAX_FAR_EPSILON = 30.0
 

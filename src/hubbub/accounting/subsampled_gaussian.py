@@ -32,9 +32,9 @@ _ROUNDING = 2.0**-49
 _BLOCK = 32
 """Nodes summed at a time."""
 # survives: From how much work on it is left to others is free.
-MAX_WORK = 1 << 28
+MAX_WORK = 1 << 29
 """Nodes times points: what takes longer than about a second is uncertified."""
-_DIRECT = 16
+_DIRECT = 4
 """The number of rotations that are computed one by one; the others by doubling."""
 # survives: How many numbers are kept at a time changes none of them.
 MAX_BATCH, MAX_ROWS = 1 << 18, 1 << 10
@@ -42,6 +42,8 @@ MAX_BATCH, MAX_ROWS = 1 << 18, 1 << 10
 # survives: From how much work on it is left to others is free.
 MAX_NODES, _MAX_NODES_PER_STEP = 2_000_000, 20_000
 _MAX_SCAN_NODES = 3000
+# survives: From how many different steps on bounds in closed form are taken is free.
+_FEW_ROWS = 16
 # survives: How small the error of quadrature shall be is free: it is bounded, and added.
 NODES_EXPONENT = 36.0
 # survives: From how large an error on it is left to others is free.
@@ -149,7 +151,7 @@ class SubsampledGaussians:
             if near is not None:
                 high = np.maximum(low + s, np.minimum(high, near.at + 14 * near.width))
             count = int(np.ceil(((high - low) / step).max())) + 1
-            if count <= _MAX_SCAN_NODES and count * last * s.size <= 1 << 21:
+            if count <= _MAX_SCAN_NODES and count * last * s.size <= 1 << 23:
                 break
         step = (high - low) / (count - 1)
         x = low[:, None] + step[:, None] * np.arange(count)
@@ -237,6 +239,39 @@ class SubsampledGaussians:
             growth = np.maximum(growth, np.where(small, normal.log_growing(0.0), -math.inf))
         return lines, growth, above, normal
 
+    def _plain_quadrature(self, tilt: float, reach: float, wanted: float) -> "QuadratureNodes":
+        """Nodes for many different steps, with a bound in closed form: |r| ≤ r(x), |arg r| ≤ v on the lines.
+
+        The integrand on Im x = ±vσ² is at most e^(v²σ²/2 + v·reach)·e^K, times cos(v/2)^−c if added.
+        """
+        s = self.sigmas
+        # survives: Any strip below π gives a bound of the error; which ones are tried only decides
+        # how many nodes there are.
+        v = np.minimum(np.array([[3.0], [2.0], [1.0]]), 8.5 / s)
+        growth = v * v * s * s / 2 + v * reach
+        if self.added:
+            growth = growth - tilt * np.log(np.cos(v / 2))
+        step = np.minimum((2 * math.pi * v * s * s / (wanted + growth)).max(axis=0), 0.7 * s)
+        low, high = self.ends(tilt)
+        count = int(np.ceil(((high - low) / step).max())) + 2
+        if count > _MAX_NODES_PER_STEP or count * s.size > MAX_NODES:
+            raise Uncertified
+        step = (high - low) / (count - 1)
+        x = low[:, None] + step[:, None] * np.arange(count)
+        size = (growth - 2 * math.pi * v * s * s / step).min(axis=0) + math.log(4.01)
+        small = (1 + tilt) * np.abs(self.log_ratio(x)).max(axis=1) < 500
+        return QuadratureNodes(
+            self,
+            tilt,
+            x=x,
+            turn=0 * s,
+            log_error=(size, size),
+            log_beyond=None,
+            small=small,
+            near=None,
+            below=None,
+        )
+
     def quadrature(
         self,
         tilt: float,
@@ -254,6 +289,8 @@ class SubsampledGaussians:
         s = self.sigmas
         # survives: How small the error shall be is free: it is bounded, and added.
         wanted = NODES_EXPONENT + math.log(1 + float(self.counts.sum()))
+        if near is None and below is None and not splits and s.size > _FEW_ROWS:
+            return self._plain_quadrature(tilt, reach, wanted)
         low, high, small = self.bulk(tilt, near)
         narrow = s if near is None else np.minimum(s, near.width)
         if below is not None or splits:
@@ -321,7 +358,7 @@ class QuadratureNodes:
         x: Doubles,
         turn: Doubles,
         log_error: tuple[Doubles, Doubles],
-        log_beyond: Doubles,
+        log_beyond: Doubles | None,
         small: NDArray[np.bool_],
         near: Window | None,
         below: Window | None,
@@ -364,8 +401,12 @@ class QuadratureNodes:
             size = size + near.units(x)
         self._weigh(turn, log_weight, near, size)
         with np.errstate(over="ignore", under="ignore"):
-            beyond = 4 * np.exp(log_beyond - self.moments)
-            self.lost, lost_above = (np.exp(log - self.moments) + beyond for log in log_error)
+            # Beyond the nodes both laws fall at least like e^(−9.5·|x|/σ) from what they are at the last.
+            beyond = (self.chance[:, 0] + self.chance[:, -1]) * (1 + s / (TAIL_DEVIATIONS * step)) + 1e-19
+            base = np.zeros(s.size)
+            if log_beyond is not None:
+                beyond, base = 4 * np.exp(log_beyond - self.moments), self.moments
+            self.lost, lost_above = (np.exp(log - base) + beyond for log in log_error)
         # Nodes that miss part of the distribution are of no use.
         if not self.lost.max() < MAX_LOST:
             raise Uncertified
