@@ -44,7 +44,7 @@ def test_budget_shows_spending_by_analyst_and_the_remainder(path):
     for part in (
         "ε = 3, δ = 1e-6",
         "spent ε = 1.239",
-        "may cost ε = 0.46",
+        "may cost ε = 0.47",
         "ada: ε = 0.1 of 1",
         "more queries",
         "█",

@@ -10,7 +10,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hubbub.accounting.curve_bounds import delta_bound
 from hubbub.accounting.filter_stages import (
     FilterCharge,
     GaussianStage,
@@ -141,7 +140,7 @@ def _price_first(
 
     Proof: docs/proofs/filters.md, "Stage 2: Gaussian sums"
     """
-    own = Fraction(delta_bound(facts.loss, epsilon)) * MARGIN
+    own = Fraction(facts.loss.delta(epsilon)) * MARGIN
     rest = delta - own
     if rest <= delta / 256:
         return None
@@ -174,9 +173,7 @@ def _price_point(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | Non
     if epsilon <= 0 or not state.delta:
         return None
     left = state.delta - state.sum_delta
-    found = Fraction(delta_bound(facts.loss, epsilon)) * MARGIN
-    if found > left:
-        found = Fraction(facts.loss.delta(epsilon)) * MARGIN
+    found = Fraction(facts.loss.delta(epsilon)) * MARGIN
     if found > left and holds(facts.loss, epsilon, left):
         found = left
     return _if_fits(state, FilterCharge(epsilon, round_sum(min(found, Fraction(1))), None), facts)
@@ -186,7 +183,7 @@ def holds(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> bool:
     """True if the loss is surely (ε, δ)-private; in both directions."""
     if delta < 0:
         return False
-    if delta >= 1 or Fraction(delta_bound(loss, epsilon)) <= delta or Fraction(loss.delta(epsilon)) <= delta:
+    if delta >= 1 or Fraction(loss.delta(epsilon)) <= delta:
         return True
     found = loss.epsilon(delta)
     return math.isfinite(found) and Fraction(found) <= epsilon
@@ -213,10 +210,10 @@ def reserves(facts: LossFacts, limit: Fraction) -> list[Fraction]:
 
 
 def _cut(cuts: Fraction, left: Fraction) -> Fraction:
-    """The largest of 1/2, 1/4 … of all cuts that is left for a loss without a closed form."""
-    cut = cuts / 2
+    """The largest of 7/8, 7/64 … of all cuts that is left for a loss without a closed form."""
+    cut = cuts * Fraction(7, 8)
     while cut > left:
-        cut /= 2
+        cut /= 8
         if cut * 2**40 < cuts:
             return Fraction(0)
     return cut
@@ -276,11 +273,11 @@ def _largest_beside(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> Fr
 
     def fits(mu_squared: Fraction) -> bool:
         both = loss + PrivacyLoss.gaussian_from_mu_squared(mu_squared)
-        return Fraction(delta_bound(both, epsilon)) * MARGIN <= delta
+        return Fraction(both.delta(epsilon)) * MARGIN <= delta
 
     low, high = Fraction(0), largest_mu_squared(epsilon, delta)
     # First about where it should be for Gaussian noise, then between what fits and what does not.
-    middle = max(high - Fraction(least_mu_squared(float(epsilon), delta_bound(loss, epsilon))), high / 64)
+    middle = max(high - Fraction(least_mu_squared(float(epsilon), loss.delta(epsilon))), high / 64)
     for _ in range(_SEARCH_STEPS):
         low, high = (middle, high) if fits(middle) else (low, middle)
         middle = floor_digits((low + high) / 2 if low else high / 4)

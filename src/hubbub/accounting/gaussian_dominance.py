@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from hubbub.accounting.closed_form import largest_mu
 from hubbub.accounting.composition import Composition
-from hubbub.accounting.curve_bounds import CurveBounds, curve_bounds
 from hubbub.accounting.discrete_events import DiscreteLaplace, RandomizedResponse
 from hubbub.accounting.events import BoundedRange, EpsilonDelta, Event, Gaussian, Laplace
 from hubbub.accounting.privacy_loss import PrivacyLoss
@@ -251,17 +250,16 @@ def dominating_mu_squared(loss: PrivacyLoss, cut: Fraction) -> Fraction | None:
     Guarantee: as `is_dominated`, which has checked the result.
     Proof: docs/proofs/filters.md, "Runs"
     """
-    bounds = curve_bounds(loss, cut / _MARGIN)
-    if bounds.end is None:
+    top = _end(loss, cut / _MARGIN)
+    if top is None:
         return None
-    top = _top(bounds)
     # A first guess from few points, then larger until it is certified.
     share = float(cut)
     guess = 0.0
     for place in range(17):
         at = top * place / 16
         guess = max(
-            guess, least_mu_squared(float(at), (_delta(bounds, at) * float(_MARGIN) - share) / (1 - share))
+            guess, least_mu_squared(float(at), (_delta(loss, at) * float(_MARGIN) - share) / (1 - share))
         )
     if not guess:
         guess = 1e-12
@@ -293,30 +291,29 @@ def is_dominated(
     Assumes: `PrivacyLoss.delta` is an upper bound, for both directions.
     Proof: docs/proofs/filters.md, "Runs"
     """
-    bounds = curve_bounds(loss, cut / _MARGIN)
-    if bounds.end is None or not mu_squared:
+    top = _end(loss, cut / _MARGIN)
+    if top is None or not mu_squared:
         return False
-    top = _top(bounds)
     points, waiting = 0, [(Fraction(0), top)]
     while waiting:
         left, right = waiting.pop()
         points += 1
         if points > _MOST_POINTS or right - left < top / 1024:
             return False
-        if not _chord_is_below(bounds, (left, right), cut, mu_squared, margin):
+        if not _chord_is_below(loss, (left, right), cut, mu_squared, margin):
             middle = (left + right) / 2
             waiting += [(left, middle), (middle, right)]
     return True
 
 
 def _chord_is_below(
-    bounds: CurveBounds,
+    loss: PrivacyLoss,
     ends: tuple[Fraction, Fraction],
     cut: Fraction,
     mu_squared: Fraction,
     margin: Fraction,
 ) -> bool:
-    first, second = (Fraction(_delta(bounds, end)) * margin for end in ends)
+    first, second = (Fraction(_delta(loss, end)) * margin for end in ends)
     middle = _short(float(ends[0] + ends[1]) / 2)
     touch = _exp(middle)[0]
     height, (slope_below, slope_above) = _gaussian_below(middle, mu_squared), _slope(middle, mu_squared)
@@ -326,22 +323,16 @@ def _chord_is_below(
     return first <= cut + (1 - cut) * (height + rise) and second <= cut + (1 - cut) * (height - fall)
 
 
-_DELTAS: dict[tuple[int, Fraction], tuple[CurveBounds, float]] = {}
+@lru_cache(maxsize=4096)
+def _delta(loss: PrivacyLoss, epsilon: Fraction) -> float:
+    return loss.delta(epsilon)
 
 
-def _delta(bounds: CurveBounds, epsilon: Fraction) -> float:
-    """δ at ε, remembered: bounds are kept alive by the entry, so that their id stays theirs."""
-    name = (id(bounds), epsilon)
-    if name not in _DELTAS:
-        if len(_DELTAS) > 1 << 14:
-            _DELTAS.clear()
-        _DELTAS[name] = (bounds, bounds.delta(epsilon))
-    return _DELTAS[name][1]
-
-
-def _top(bounds: CurveBounds) -> Fraction:
-    """An ε from which on δ(ε) is at most the cut."""
-    return max(_short(float(bounds.end or 0)), Fraction(1, 1 << 20))
+@lru_cache(maxsize=256)
+def _end(loss: PrivacyLoss, cut: Fraction) -> Fraction | None:
+    """An ε from which on δ(ε) is at most the cut; None if there is none."""
+    found = loss.epsilon(cut)
+    return max(_short(found), Fraction(1, 1 << 20)) if math.isfinite(found) else None
 
 
 def _short(x: float) -> Fraction:
