@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, PrivacyOdometer
 from hubbub.accounting.filter_stages import (
+    FilterCharge,
     GaussianStage,
     RenyiStage,
     decode_charge,
@@ -257,6 +259,41 @@ def test_an_odometer_always_reads_a_pair_not_below_the_composition(losses):
 
     assert float(reading.epsilon) >= PrivacyLoss.compose(losses).epsilon_bounds(reading.delta).lower
     assert odometer.epsilon(1e-3) <= float(reading.epsilon)
+
+
+def test_readings_count_the_same_delta_whichever_sum_they_take():
+    """Else an analyst takes the δ of charges after one answer, and that of the curve after another."""
+    told = PrivacyOdometer(1e-6).charge(PrivacyLoss.approximate(0, 1e-6)).reading()
+    curve = PrivacyOdometer(1e-6).charge(PrivacyLoss.gaussian(0.2)).reading()
+
+    assert (told.epsilon, told.delta) == (0, Fraction(2, 10**6))
+    assert curve.delta == Fraction(1, 10**6)
+    assert PrivacyOdometer(1e-6).charge(PrivacyLoss.pure(1)).reading().delta == 0
+
+
+def test_an_odometer_reads_the_largest_reserve_beside_all_it_charged():
+    """So that a reading holds in whatever order windows were charged."""
+    losses = [PrivacyLoss.gaussian(0.3), PrivacyLoss.pure(Fraction(1, 100)), PrivacyLoss.gaussian(0.3)]
+    odometer = PrivacyOdometer(1e-6)
+    for loss in losses:
+        odometer = odometer.charge(loss)
+    all_of_it = PrivacyLoss.gaussian_from_mu_squared(odometer.spent + odometer.reserve)
+
+    assert odometer.reserve > 0
+    assert odometer.reading().epsilon == Fraction(all_of_it.epsilon(1e-6))
+
+
+def test_every_figure_of_a_charge_is_certified():
+    account = PrivacyFilter(ONE).charge(PrivacyLoss.zcdp(0.001))
+    true = account.price(PrivacyLoss.zcdp(0.001))
+    lower = replace(true, renyi=tuple(figure * (1 - Fraction(1, 1 << 18)) for figure in true.renyi))
+    beside = FilterCharge(
+        None, Fraction(0), mu_squared=Fraction(10**4), renyi=(Fraction(0),) * len(true.renyi)
+    )
+
+    assert account.certifies(PrivacyLoss.zcdp(0.001), true)
+    assert not account.certifies(PrivacyLoss.zcdp(0.001), lower)
+    assert not account.certifies(PrivacyLoss.gaussian(100), beside)
 
 
 # What is left

@@ -35,6 +35,16 @@ def test_bounded_losses_are_dominated_beside_the_reserve(epsilon, ratio):
     assert figure <= (1 + Fraction(1, 4 * ratio) if is_close else Fraction(1_570_797, 10**6)) * epsilon**2
 
 
+@pytest.mark.parametrize("exponent", [1, 4, 10, 16, 40, 300])
+@pytest.mark.parametrize("reserve", [Fraction(1, 3), Fraction(1, 7**30), Fraction(5)])
+def test_tiny_losses_are_never_charged_less_than_they_cost(exponent, reserve):
+    """Rounded the other way, an ε far below the reserve was free."""
+    epsilon = Fraction(1, 3 * 10**exponent)
+
+    assert bounded_mu_squared(epsilon, reserve) >= epsilon**2 * (1 - epsilon**2)
+    assert bounded_range_mu_squared(epsilon, reserve) >= epsilon**2 / 4
+
+
 @pytest.mark.parametrize("share", [Fraction(1, 10), Fraction(3, 10), Fraction(1, 2), Fraction(4, 5)])
 @pytest.mark.parametrize("ratio", [2, 5, 64])
 def test_bounded_range_is_dominated_beside_the_reserve(share, ratio):

@@ -271,6 +271,7 @@ def cheaper(body):
             lambda k, w, b: (k, w, {**b, "filter": PrivacyFilter(Budget(0.01)).to_json()}),
             "does not fit the budget",
         ),
+        (2, lambda k, w, b: (k, w, {**b, "analyst": ""}), "grants a budget to the owner"),
         (1, lambda k, w, b: (k, w, {**b, "epsilon": "2"}), "a budget other than it states"),
         (1, lambda k, w, b: (k, w, {**b, "delta": "1/2"}), "a budget other than it states"),
         (4, lambda k, w, b: (k, w, {**b, "unit": "somebody else"}), "for another unit"),

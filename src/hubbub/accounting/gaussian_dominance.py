@@ -103,7 +103,9 @@ def bounded_range_mu_squared(epsilon: Fraction, reserve: Fraction) -> Fraction:
 
 def _ceil(x: Fraction, bits: int) -> Fraction:
     """Rounded up to a multiple of 2^−bits, if its denominator is longer."""
-    return x if x.denominator >> bits == 0 else Fraction(-(-x.numerator << bits) // x.denominator, 1 << bits)
+    return (
+        x if x.denominator >> bits == 0 else Fraction(-((-x.numerator << bits) // x.denominator), 1 << bits)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -367,7 +369,7 @@ def _slope(epsilon: Fraction, mu_squared: Fraction) -> tuple[Fraction, Fraction]
 
 
 def _short_up(x: Fraction) -> Fraction:
-    return Fraction(-(-x.numerator << 60) // x.denominator, 1 << 60)
+    return Fraction(-((-x.numerator << 60) // x.denominator), 1 << 60)
 
 
 def _short_down(x: Fraction) -> Fraction:

@@ -39,7 +39,8 @@ class PrivacyOdometer:
     """The sum of the δ's of charges, and of cuts."""
     spent: Fraction | None
     """The sum of μ²; None if some charge had none."""
-    reach: Fraction
+    reserve: Fraction
+    """The largest reserve of any charge: beside it every figure is true, in whatever order they came."""
 
     def __init__(self, delta: Number = Fraction(1, 10**6)) -> None:
         zero = Fraction(0)
@@ -48,7 +49,7 @@ class PrivacyOdometer:
             ("pure", zero),
             ("told", zero),
             ("spent", zero),
-            ("reach", zero),
+            ("reserve", zero),
         ):
             object.__setattr__(self, name, value)
 
@@ -70,7 +71,7 @@ class PrivacyOdometer:
             ("pure", pure),
             ("told", min(Fraction(1), round_sum(self.told + times * delta))),
             ("spent", spent),
-            ("reach", self.reach if spent is None else max(self.reach, spent + reserve)),
+            ("reserve", max(self.reserve, reserve)),
         ):
             object.__setattr__(after, name, value)
         return after
@@ -82,23 +83,36 @@ class PrivacyOdometer:
             reserve = reserve / 2 if reserve > square else Fraction(0)
         return reserve
 
+    @property
+    def _curve(self) -> PrivacyLoss:
+        assert self.spent is not None
+        return PrivacyLoss.gaussian_from_mu_squared(self.spent + self.reserve)
+
     def epsilon(self, delta: Number) -> float:
-        """The ε of everything charged, at this δ; infinite if there is none."""
+        """The ε of everything charged, at this δ; infinite if there is none.
+
+        Guarantee: everything charged is (ε, δ)-private if the charges were fixed beforehand. `reading` holds
+            also for charges that depend on answers.
+        """
         allowed = parse_below_one(delta, "delta")
         found = [math.inf]
         if self.pure is not None and self.told <= allowed:
             found.append(round_up(self.pure))
         if self.spent is not None and allowed > self.told:
-            found.append(PrivacyLoss.gaussian_from_mu_squared(self.reach).epsilon(allowed - self.told))
+            found.append(self._curve.epsilon(allowed - self.told))
         return min(found)
 
     def reading(self) -> OdometerReading:
         """The pair so far: the curve at the odometer's own δ, or the pure sum if that is smaller."""
         curve = math.inf
         if self.spent is not None and self.delta:
-            curve = PrivacyLoss.gaussian_from_mu_squared(self.reach).epsilon(self.delta)
+            curve = self._curve.epsilon(self.delta)
         if self.pure is not None and self.pure <= curve:
-            return OdometerReading(self.pure, self.told)
+            # With δ's of charges, the curve's own δ counts too: otherwise she who asks could take the one
+            # reading or the other, by the answers, and get more than either says.
+            return OdometerReading(
+                self.pure, min(Fraction(1), self.told + self.delta) if self.told else self.told
+            )
         if math.isinf(curve):
             return OdometerReading(Fraction(1 << 20), Fraction(1))
         return OdometerReading(Fraction(curve), min(Fraction(1), self.told + self.delta))

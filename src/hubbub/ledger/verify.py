@@ -125,6 +125,8 @@ class Replay:
 
     def _grant(self, entry: Entry) -> str | None:
         name, made = (entry.account, entry.body["analyst"]), PrivacyFilter.from_json(entry.body["filter"])
+        if name[1] == OWNER:
+            return "grants a budget to the owner, who has the account's own"
         if made != PrivacyFilter(made):
             return "grants a budget other than it states"
         carried = [read_charge(stored) for stored in entry.body["carried"]]
