@@ -347,11 +347,11 @@ class FourierAccountant:
         for width in (law.split_width, law.split_width / 3, law.split_width / 10):
             at = np.array([law.outcome(level - law.tops) for level in levels]) - 2 * width
             at = np.minimum(at, 1 + 2 * tilt + 8 * law.sigmas)
-            power = law.moments_below(c, at[:, 0], float(width[0])) + factor
-            enough = np.flatnonzero(np.nanmin(power, axis=1) < log_delta - MARGIN)
+            power = np.nan_to_num(law.moments_below(c, at[:, 0], float(width[0])), nan=np.inf) + factor
+            enough = np.flatnonzero(power.min(axis=1) < log_delta - MARGIN)
             if enough.size:
                 below = Window(at[enough[0]], width)
-                best = float(c[np.nanargmin(power[enough[0]])])
+                best = float(c[power[enough[0]].argmin()])
                 with contextlib.suppress(Uncertified):
                     moment = self.moment(best, below)
                     if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
