@@ -35,7 +35,7 @@ from hubbub.accounting.fourier_contour import (
     find_root,
     log_chernoff,
 )
-from hubbub.accounting.shifted_lines import Window
+from hubbub.accounting.fourier_windows import Window
 from hubbub.accounting.subsampled_decay import Decay
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 

@@ -35,7 +35,7 @@ class PrivacyOdometer:
     """The δ of the curve; a reading has those of approximate charges in addition."""
     pure: Fraction | None
     """The sum of pure ε; None if some charge had none."""
-    told: Fraction
+    sum_delta: Fraction
     """The sum of the δ's of charges, and of cuts."""
     spent: Fraction | None
     """The sum of μ²; None if some charge had none."""
@@ -47,7 +47,7 @@ class PrivacyOdometer:
         for name, value in (
             ("delta", parse_below_one(delta, "delta")),
             ("pure", zero),
-            ("told", zero),
+            ("sum_delta", zero),
             ("spent", zero),
             ("reserve", zero),
         ):
@@ -69,7 +69,7 @@ class PrivacyOdometer:
         for name, value in (
             ("delta", self.delta),
             ("pure", pure),
-            ("told", min(Fraction(1), round_sum(self.told + times * delta))),
+            ("sum_delta", min(Fraction(1), round_sum(self.sum_delta + times * delta))),
             ("spent", spent),
             ("reserve", max(self.reserve, reserve)),
         ):
@@ -96,10 +96,10 @@ class PrivacyOdometer:
         """
         allowed = parse_below_one(delta, "delta")
         found = [math.inf]
-        if self.pure is not None and self.told <= allowed:
+        if self.pure is not None and self.sum_delta <= allowed:
             found.append(round_up(self.pure))
-        if self.spent is not None and allowed > self.told:
-            found.append(self._curve.epsilon(allowed - self.told))
+        if self.spent is not None and allowed > self.sum_delta:
+            found.append(self._curve.epsilon(allowed - self.sum_delta))
         return min(found)
 
     def reading(self) -> OdometerReading:
@@ -111,11 +111,11 @@ class PrivacyOdometer:
             # With δ's of charges, the curve's own δ counts too: otherwise she who asks could take the one
             # reading or the other, by the answers, and get more than either says.
             return OdometerReading(
-                self.pure, min(Fraction(1), self.told + self.delta) if self.told else self.told
+                self.pure, min(Fraction(1), self.sum_delta + self.delta) if self.sum_delta else self.sum_delta
             )
         if math.isinf(curve):
             return OdometerReading(Fraction(1 << 20), Fraction(1))
-        return OdometerReading(Fraction(curve), min(Fraction(1), self.told + self.delta))
+        return OdometerReading(Fraction(curve), min(Fraction(1), self.sum_delta + self.delta))
 
 
 def _power_above(x: Fraction) -> Fraction:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
-from hubbub.accounting.shifted_lines import TAIL_DEVIATIONS, ShiftedLines, Window, normal_cdf
+from hubbub.accounting.fourier_windows import TAIL_DEVIATIONS, ShiftedLines, Window, normal_cdf
 
 __all__ = ["QuadratureNodes", "SubsampledGaussians"]
 

@@ -409,7 +409,7 @@ def label_text(facts: dict[str, Any]) -> str:
         lines.append(f"      {' '.join(each['what'].split())}")
     for part, values in facts["deployment"].items():
         lines += ["", part.replace("_", " ")]
-        lines += [f"  {name.replace('_', ' ')}: {_shown(value)}" for name, value in values.items()]
+        lines += [f"  {name.replace('_', ' ')}: {_describe_value(value)}" for name, value in values.items()]
     lines += ["", "NIST SP 800-226"]
     lines += [f"  {name}: {value}" for name, value in facts["NIST SP 800-226"].items()]
     return "\n".join(map(escape, lines)) + "\n"
@@ -458,15 +458,15 @@ def label_html(facts: dict[str, Any]) -> str:
 
 def _rows(facts: Mapping[str, Any]) -> str:
     rows = "".join(
-        f"<tr><th>{_safe(name.replace('_', ' '))}</th><td>{_safe(_shown(value))}</td></tr>"
+        f"<tr><th>{_safe(name.replace('_', ' '))}</th><td>{_safe(_describe_value(value))}</td></tr>"
         for name, value in facts.items()
     )
     return f"<table>{rows}</table>"
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items())
+        return ", ".join(f"{name}: {_describe_value(each)}" for name, each in value.items())
     return str(value)
 
 

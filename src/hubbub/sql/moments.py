@@ -186,7 +186,7 @@ class Moments:
         above, below = _exactly(places[np.newaxis, :]), _exactly(np.ones_like(places)[np.newaxis, :])
         rare = 1 - parse_rational(confidence, "confidence")
         found = self._solved(_exactly(top), _exactly(self._count), above, below, start=whole, rare=rare)
-        return _held(np.where(self._count > 0, top / _positive(self._count), 0.5), found)
+        return _clip_to_span(np.where(self._count > 0, top / _positive(self._count), 0.5), found)
 
     def variance(self, confidence: Number, *, is_sample: bool) -> Estimate:
         """The variance, where the values lie between 0 and 1: at most ½ of a sample, or ¼."""
@@ -197,7 +197,7 @@ class Moments:
         rest = rare - aside * (1 + is_sample)
         found = self._variance(0, mean, less, factor, rest)
         own = self._squares(0, mean.value) / _positive(self._count)
-        return _held(own * self._factor(is_sample=is_sample), found)
+        return _clip_to_span(own * self._factor(is_sample=is_sample), found)
 
     def covariance(self, confidence: Number, *, is_sample: bool) -> Estimate:
         """The covariance of two values between 0 and 1."""
@@ -215,7 +215,7 @@ class Moments:
             rare=rare - aside * (2 + is_sample),
         )
         own = self._products(one.value, two.value) / _positive(self._count)
-        return _held(own * self._factor(is_sample=is_sample), found)
+        return _clip_to_span(own * self._factor(is_sample=is_sample), found)
 
     def correlation(self, confidence: Number) -> Estimate:
         """The correlation of two values, both of degree 2."""
@@ -244,7 +244,7 @@ class Moments:
         found = self._solved(top, bottom, above, below, start=_Span(-once, once), rare=rare - 4 * aside)
         spread = self._squares(0, means[0].value) * self._squares(1, means[1].value)
         own = self._products(means[0].value, means[1].value) / np.sqrt(_positive(spread))
-        return _held(np.where(spread > 0, own, 0.0), found)
+        return _clip_to_span(np.where(spread > 0, own, 0.0), found)
 
     # Between which ends
 
@@ -319,7 +319,7 @@ class Moments:
         return (first - _Span(one.low, one.high).column) * (second - _Span(two.low, two.high).column)
 
 
-def _held(value: Floats, found: _Span) -> Estimate:
+def _clip_to_span(value: Floats, found: _Span) -> Estimate:
     return Estimate(np.clip(value, found.low, found.high), found.low, found.high)
 
 
