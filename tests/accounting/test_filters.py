@@ -283,6 +283,14 @@ def test_an_odometer_reads_the_largest_reserve_beside_all_it_charged():
     assert odometer.reading().epsilon == Fraction(all_of_it.epsilon(1e-6))
 
 
+def test_a_charge_of_nothing_is_stored_with_its_figures():
+    account = PrivacyFilter(ONE).charge(PrivacyLoss.gaussian(0.1))
+    nothing = account.price(PrivacyLoss.pure(0))
+
+    assert decode_charge(encode_charge(nothing)) == nothing
+    assert account.certifies(PrivacyLoss.pure(0), nothing)
+
+
 def test_every_figure_of_a_charge_is_certified():
     account = PrivacyFilter(ONE).charge(PrivacyLoss.zcdp(0.001))
     true = account.price(PrivacyLoss.zcdp(0.001))

@@ -15,11 +15,11 @@ def table(rows):
     """A connection with these rows, in this order."""
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(TABLE)
-    insert(connection, rows)
+    _insert(connection, rows)
     return connection
 
 
-def insert(connection, rows):
+def _insert(connection, rows):
     """Put these rows into the table, in this order."""
     if rows:
         connection.executemany("INSERT INTO visits VALUES (?, ?, ?, ?)", rows)

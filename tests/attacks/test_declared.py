@@ -302,6 +302,7 @@ def _hostile_commands():
         ("plan", *asked, *keys, "--explain"),
         ("plan", *asked, *keys, "--format", "json"),
         ("plan", "data/visits.parquet", *named),
+        ("limits", "data/visits.parquet", "--epsilon", "1", "--by", f"region{HOSTILE}"),
         ("plan", *other, f'SELECT SUM("{column}") AS s FROM h'),
         ("plan", *other, "SELECT SUM(nothing) AS s FROM h"),
         ("plan", *other, f"SELECT COUNT(*) AS n FROM h{HOSTILE}"),

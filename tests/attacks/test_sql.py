@@ -31,7 +31,7 @@ def in_duckdb(rows, unit, bounds):
     """A dataset of these rows."""
     connection, data = dataset(unit, *bounds["cost"])
     connection.execute("DELETE FROM visits")
-    mutants.insert(connection, rows)
+    mutants._insert(connection, rows)
     return data
 
 

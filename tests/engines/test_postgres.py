@@ -182,7 +182,7 @@ def test_only_tables_are_opened(owner):
     owner.execute("CREATE VIEW seen AS SELECT patient, 1 / (cost - 1) AS x FROM visits")
     with refused(InvalidInput, match="no table"):
         hb.open(owner.address, table="seen", unit="patient")
-    with refused(EngineFailed, match="not there"):
+    with refused(EngineFailed, match="does not exist"):
         hb.open(owner.address, table="nowhere", unit="patient")
     with refused(InvalidInput, match="no table is named"):
         hb.open(owner.address, unit="patient")

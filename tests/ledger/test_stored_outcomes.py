@@ -20,6 +20,7 @@ from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, EngineFailed, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, stored_outcomes
 from hubbub.ledger.stored_outcomes import Attempt, capture_outcome, charge_and_run, has_ended, load_outcome
+from hubbub.sql.planned_aggregates import NoisyAggregate
 from ledger.storage import PATIENT
 
 ROWS = pd.DataFrame({"who": range(20), "g": ["ab"[i % 2] for i in range(20)]})
@@ -163,7 +164,7 @@ def test_each_stream_is_charged_even_if_it_fails_midway(ledger, ways):
     data = opened(ledger if ways == "ledger" else None)
     plan = data.sql(QUESTIONS["combined"], epsilon=Fraction(1, 100))
     noises = []
-    draw = hubbub.sql.streaming.add_noise
+    draw = NoisyAggregate.release
 
     def failing(*given, **named):
         noises.append(draw(*given, **named))
@@ -171,7 +172,7 @@ def test_each_stream_is_charged_even_if_it_fails_midway(ledger, ways):
             raise RuntimeError(SECRET)
         return noises[-1]
 
-    with mock.patch.object(hubbub.sql.streaming, "add_noise", failing):
+    with mock.patch.object(NoisyAggregate, "release", failing):
         for number in range(1, 7):
             if number % 2:
                 with pytest.raises(EngineFailed) as failed:

@@ -22,7 +22,7 @@ ENDS = {
 
 
 HOLDERS = (
-    "bounding_sql", "contribution_bounding", "aggregate", "quantiles", "quantile_aggregates",
+    "bounding_sql", "contribution_bounding", "aggregate", "quantile_tree", "quantile_aggregates",
     "quantile_selection",
 )  # fmt: skip
 

@@ -405,10 +405,10 @@ def test_copy_of_a_resumed_checkpoint_is_refused(tmp_path, ledger):
     with pytest.raises(Refused, match="resumed before"):
         made(data, of(ledger)).resume(copy)
     assert charges(ledger) == ["training, 6 steps", "training, continued from a checkpoint"]
-    spent = of(ledger).epsilon(1e-5)
+    spent = of(ledger).spent().epsilon
     again = made(data, of(ledger))
     again.resume(copy, again=True)
-    assert of(ledger).epsilon(1e-5) > spent
+    assert of(ledger).spent().epsilon > spent
     assert again.privacy_loss == again.schedule.sampler.privacy_loss + again.schedule.sampler.loss_of(
         range(2, 6)
     )

@@ -201,8 +201,11 @@ def epsilon_of_orders(sums: tuple[Fraction | None, ...], shares: tuple[Fraction,
 
 def encode_charge(charge: FilterCharge) -> dict[str, Any]:
     """The JSON value of what was charged, as part of a stored entry; what is not used is left out."""
-    stored = {name: value for name, value in encode(charge).items() if value not in (None, [], "0")}
-    return {"epsilon": None, "delta": "0", **stored}
+    # A figure of 0 is stored: without it, the charge would say nothing of its loss.
+    unused: dict[str, Any] = {"mu_squared": None, "reserve": "0", "renyi": [], "opens": None}
+    return {
+        name: value for name, value in encode(charge).items() if name not in unused or value != unused[name]
+    }
 
 
 def decode_charge(stored: dict[str, Any]) -> FilterCharge:

@@ -433,6 +433,7 @@ def parse_purpose(purpose: Any) -> str:
             "{purpose} is not known",
             why="it chooses how charges are added up",
             fix=f"use one of: {', '.join(PURPOSES[1:])}; or leave it out",
+            parameter="purpose",
         )
     return str(purpose)
 

@@ -23,7 +23,7 @@ class PrivacyOdometer:
 
     >>> odometer = PrivacyOdometer(1e-6).charge(PrivacyLoss.gaussian(0.5))
     >>> round(float(odometer.reading().epsilon), 2)
-    2.24
+    2.25
 
     Guarantee: all that was released with readings of at most (e, d), two numbers fixed beforehand, is
         (e, d)-private, though every charge may depend on the answers before it.

@@ -57,7 +57,7 @@ _MAX_COUNT = 10**18
 def loss_to_json(loss: PrivacyLoss) -> str:
     """The text of a loss, as it is stored.
 
-    >>> loss_to_json(PrivacyLoss.gaussian(Fraction(1, 2)) * 3)
+    >>> loss_to_json(PrivacyLoss.gaussian(0.5) * 3)
     '{"alternatives":[[{"count":1,"event":{"kind":"gaussian/1","mu_squared":"3/4"}}]],"kind":"privacy-loss/1"}'
     """
     return canonical_json(encode_loss(loss))

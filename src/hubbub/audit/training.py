@@ -45,7 +45,7 @@ class Audit:
     >>> result.violates_bound
     False
     >>> result
-    Audit(0.4 ≤ ε ≤ 1 at δ = 1e-05, 95% confidence, 100 canaries)
+    Audit(0.4 ≤ ε ≤ 1 at δ = 1e-5, 95 % confidence, 100 canaries)
     """
 
     epsilon_lower: float

@@ -5,7 +5,7 @@ Proof: docs/proofs/quantiles.md, docs/proofs/intervals.md
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,11 +131,7 @@ class SelectedQuantiles(Aggregate):
         share = epsilon * _INTERVAL_SHARE if self.intervals else Fraction(0)
         noise = None
         if share:
-            noise = Laplace.of(
-                sensitivity=Sensitivity(bounded.sensitivity.l1, linf=bounded.sensitivity.linf),
-                epsilon=share,
-                allow_large_epsilon=True,  # the plan's, which was confirmed
-            )
+            noise = _interval_noise(bounded.sensitivity, share)
         is_one = neighbours is Neighbours.SUBSTITUTE and not has_groups
         weight = bounded.sensitivity.l1
         return QuantileSelection(self.grid, self.fractions, epsilon - share, weight, is_one, noise)
@@ -237,3 +233,11 @@ def _within(bounds: Bounds, value: Floats, low: Floats, high: Floats) -> Estimat
     least, most = map(float, bounds)
     edge = _BIN_EDGE_ERROR * (abs(least) + abs(most))
     return Estimate(value, np.maximum(low - edge, least), np.minimum(high + edge, most))
+
+
+@lru_cache(maxsize=64)  # a plan compares several ways to answer, with the same selection in each
+def _interval_noise(sensitivity: Sensitivity, epsilon: Fraction) -> Laplace:
+    bound = Sensitivity(sensitivity.l1, linf=sensitivity.linf)
+    return Laplace.of(
+        sensitivity=bound, epsilon=epsilon, allow_large_epsilon=True
+    )  # the plan's was confirmed
