@@ -60,6 +60,7 @@ format: $(VENV)/.test
 # docs/cli.md, from the commands themselves.
 docs: $(VENV)/.test
 	$(BIN)/python tests/docs/cli_page.py > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
+	$(BIN)/python -c "from hubbub.sql.function_list import render_markdown as r; print(r(), end='')" > docs/functions.md
 
 coverage: $(VENV)/.test
 	$(BIN)/python -m pytest --cov=hubbub --cov-branch --cov-report=term-missing

@@ -27,10 +27,8 @@ _MILLIONTH = Fraction(1_000_001, 10**6)
 
 
 def run(count: int = len(RUNS)) -> None:
-    rows, worst = (
-        [],
-        {"first": Fraction(0), "later": Fraction(0), "mix": Fraction(0), "mix later": Fraction(0)},
-    )
+    rows: list[tuple[str, ...]] = []
+    worst = dict.fromkeys(("first", "later", "mix", "mix later", "undeclared", "twice"), Fraction(0))
     for noise, rate, steps, delta in RUNS[:count]:
         loss = PrivacyLoss.gaussian(1 / Fraction(noise)).poisson_subsampled(Fraction(rate)) * steps
         d = Fraction(delta)
@@ -43,6 +41,8 @@ def run(count: int = len(RUNS)) -> None:
             "later": needed([tiny, loss], d, "training"),
             "mix": needed([loss, *queries], d),
             "mix later": needed([*queries, loss], d, "training"),
+            "undeclared": needed([tiny, loss], d),
+            "twice": needed([loss, loss], d),
         }
         took = time.process_time() - start
         worst = {name: max(worst[name], found[name]) for name in worst}
@@ -51,7 +51,16 @@ def run(count: int = len(RUNS)) -> None:
         print(rows[-1], file=sys.stderr, flush=True)
     show(
         "Budget needed over tight composition",
-        ("", "run first", "run later", "run, 25 queries", "25 queries, run", "CPU of all"),
+        (
+            "",
+            "run first",
+            "run later",
+            "run, 25 queries",
+            "25 queries, run",
+            "later, no purpose",
+            "two runs",
+            "CPU of all",
+        ),
         rows,
     )
     gaussian = needed([PrivacyLoss.gaussian(Fraction(1, 10))] * 50, Fraction(1, 10**5))

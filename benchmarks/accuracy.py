@@ -1,11 +1,17 @@
 """The error of answers beside OpenDP, diffprivlib, PyDP and PipelineDP: same unit, bounds and ε.
 
 .venv-bench/bin/python benchmarks/accuracy.py
-.venv-bench/bin/python benchmarks/accuracy.py --repetitions 20 --question median
+.venv-bench/bin/python benchmarks/accuracy.py --repetitions 20 --question median --results median.jsonl
+.venv-bench/bin/python benchmarks/accuracy.py --show median.jsonl count.jsonl    # several runs as one
 
 An error is the mean distance from the exact answer, bounding included, over the repetitions. A cell is one
-question about one data set of one size at one ε; a ratio is hubbub's error over that of the best peer. Data
-are the same for all; where `../shared/data` is absent, generated sets alone are measured.
+question about one data set of one size at one ε; a ratio is hubbub's error over that of the best peer.
+Quantiles are asked for without intervals, as the peers give none; beside them stands the default. Data are
+the same for all; where `../shared/data` is absent, generated sets alone are measured.
+
+The repetitions of a cell share what has no noise, here and for the peers: the engine's exact integers are
+computed once, and a plan without private keys has the noise of all repetitions drawn at once, each coordinate
+independently of the others, as for so many groups with the same integers.
 """
 
 import argparse
@@ -15,20 +21,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from accuracy_peers import DELTA, Column, Units, answers
+from accuracy_peers import DELTA, Ask, Column, Units, answers
 from measure import Target, show, show_targets
 
 import hubbub as hb
+from hubbub.sql.executor import ReleasedAggregate, dense_table, execute, make_columns
+from hubbub.sql.plan import Plan
+from hubbub.sql.planned_aggregates import PlannedQuantiles
+from hubbub.sql.quantile_selection import CellCounts
 
 SIZES = (30, 300, 10_000)
 LARGE = 1_000_000
 EPSILONS = (0.1, 1.0, 3.0)
-REPETITIONS = 100
+REPETITIONS = 400
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "tabular"
 ACS = SHARED.parent / "acs"
 PIPELINE = Path(__file__).parents[1] / ".venv-pipelinedp" / "bin" / "python"
@@ -40,6 +50,7 @@ NUMBERS = {
     "median": "SELECT MEDIAN(x) AS v FROM t",
     "quartiles": "SELECT QUANTILE_DISC(x, 0.25) AS a, MEDIAN(x) AS b, QUANTILE_DISC(x, 0.75) AS c FROM t",
 }
+QUANTILES = ("median", "quartiles")
 KEYS = {
     "top five": "SELECT x FROM t GROUP BY x ORDER BY COUNT(*) DESC LIMIT 5",
     "private keys": "SELECT x, COUNT(*) AS v FROM t GROUP BY x",
@@ -48,11 +59,12 @@ USERS = {
     "users by group": "SELECT g, COUNT(DISTINCT u) AS v FROM t GROUP BY g",
     "rows by group": "SELECT g, COUNT(*) AS v FROM t GROUP BY g",
 }
-FINE = 0.001
-"""An error below this is none: a tenth of the last digit that values have, or a thousandth of a person."""
-OURS = ("hubbub", "hubbub, bound estimated")
-SPREAD = 2.0
-"""Standard errors that a ratio may owe to chance."""
+QUESTIONS = [*NUMBERS, *KEYS, *USERS]
+FINE = 0.005
+"""An error below this is none: half of the last digit that values have."""
+OURS = ("hubbub", "hubbub, bound estimated", "hubbub, with intervals")
+SPREAD = 3.0
+"""Standard errors that a ratio may owe to chance: of a thousand cells, one or two are above it by chance."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +92,14 @@ class Cell:
         return ours - 1.1 * max(theirs, FINE) > SPREAD * math.hypot(our_spread, 1.1 * their_spread)
 
 
-def run(repetitions: int = REPETITIONS, questions: list[str] | None = None) -> None:
-    wanted = questions or [*NUMBERS, *KEYS, *USERS]
-    cells = []
-    for cell in measure(repetitions, wanted):
+def run(repetitions: int, questions: list[str] | None, results: Path | None) -> None:
+    cells = read_cells([results]) if results is not None and results.exists() else []
+    known = {(cell.question, cell.data, cell.rows, cell.epsilon) for cell in cells}
+    for cell in measure(repetitions, questions or QUESTIONS, known):
         cells.append(cell)
+        if results is not None:
+            with results.open("a") as lines:
+                lines.write(json.dumps(asdict(cell)) + "\n")
         print(
             cell.question,
             cell.data,
@@ -94,10 +109,25 @@ def run(repetitions: int = REPETITIONS, questions: list[str] | None = None) -> N
             file=sys.stderr,
             flush=True,
         )
-    for question in wanted:
+    show_all(cells)
+
+
+def read_cells(paths: list[Path]) -> list[Cell]:
+    """The cells of several runs; of a cell that was measured again, the last."""
+    cells = {}
+    for path in paths:
+        for line in path.read_text().splitlines():
+            cell = Cell(**json.loads(line))
+            cells[cell.question, cell.data, cell.rows, cell.epsilon] = cell
+    return list(cells.values())
+
+
+def show_all(cells: list[Cell]) -> None:
+    for question in QUESTIONS:
         mine = [cell for cell in cells if cell.question == question]
         if mine:
             show_cells(question, mine)
+    show_summary(cells)
     show_targets(targets(cells))
     worse = [cell for cell in cells if cell.is_worse]
     show(
@@ -108,6 +138,22 @@ def run(repetitions: int = REPETITIONS, questions: list[str] | None = None) -> N
             for c in sorted(worse, key=lambda c: -c.ratio)
         ],
     )
+
+
+def show_summary(cells: list[Cell]) -> None:
+    rows = []
+    for question in QUESTIONS:
+        mine = [cell for cell in cells if cell.question == question]
+        if mine:
+            worse = sum(cell.is_worse for cell in mine)
+            worst = max(cell.ratio for cell in mine)
+            rows.append((question, str(len(mine)), f"{mean_ratio(mine):.2f}", f"{worst:.2f}", str(worse)))
+    show("By question", ("", "cells", "geometric mean", "worst", "above 1.1"), rows)
+
+
+def mean_ratio(cells: list[Cell]) -> float:
+    """The geometric mean; one ratio of nearly zero would decide it alone."""
+    return math.exp(sum(math.log(min(max(c.ratio, 1e-3), 1e3)) for c in cells) / max(len(cells), 1))
 
 
 def show_cells(question: str, cells: list[Cell]) -> None:
@@ -128,8 +174,7 @@ def show_cells(question: str, cells: list[Cell]) -> None:
 
 def targets(cells: list[Cell]) -> list[Target]:
     worse = sum(cell.is_worse for cell in cells)
-    # One ratio of nearly zero would decide the mean alone.
-    mean = math.exp(sum(math.log(min(max(c.ratio, 1e-3), 1e3)) for c in cells) / max(len(cells), 1))
+    mean = mean_ratio(cells)
     return [
         Target("cells worse than 1.1× the best peer", "0", f"{worse} of {len(cells)}", met=not worse),
         Target("geometric mean over the best peer", "≤ 0.67", f"{mean:.2f}", met=mean <= 0.67),
@@ -139,56 +184,111 @@ def targets(cells: list[Cell]) -> list[Target]:
 # What is measured.
 
 
-def measure(repetitions: int, questions: list[str]) -> Iterator[Cell]:
-    for column in number_columns():
+def measure(repetitions: int, questions: list[str], known: set[tuple] = frozenset()) -> Iterator[Cell]:
+    """All cells but those that are known."""
+
+    def epsilons(question: str, data: Column | Units, rows: int) -> list[float]:
+        return [each for each in EPSILONS if (question, data.name, rows, each) not in known]
+
+    numbers = [question for question in NUMBERS if question in questions]
+    for column in number_columns() if numbers else ():
         data = open_column(column, sql_type="number")
-        for question in NUMBERS.keys() & set(questions):
-            if len(column.values) == LARGE and question == "quartiles":
-                continue  # minutes of the peers' time, and the median says as much
+        for question in numbers:
             truth = exact_numbers(question, column.values)
-            for epsilon in EPSILONS:
-                plan = data.sql(NUMBERS[question], epsilon=epsilon)
-                asked = {"hubbub": lambda plan=plan: numbers_of(plan.run().value)}
+            for epsilon in epsilons(question, column, len(column.values)):
+                asked = {"hubbub": repeat_numbers(data, plan_numbers(data, question, epsilon))}
+                if question in QUANTILES:
+                    plan = plan_numbers(data, question, epsilon, intervals=True)
+                    asked[OURS[2]] = repeat_numbers(data, plan)
                 asked |= answers(question, column, epsilon)
-                errors = mean_errors(asked, distance_from(truth), repetitions)
+                errors = mean_errors(asked, distances_from(truth), repetitions)
                 yield Cell(question, column.name, len(column.values), epsilon, errors)
-    for column in key_columns():
-        for question in KEYS.keys() & set(questions):
-            yield from key_cells(question, column, repetitions)
-    for units in unit_sets():
-        for question in USERS.keys() & set(questions):
-            yield from user_cells(question, units, repetitions)
+    keys = [question for question in KEYS if question in questions]
+    for column in key_columns() if keys else ():
+        for question in keys:
+            left = epsilons(question, column, len(column.values))
+            yield from key_cells(question, column, repetitions, left)
+    users = [question for question in USERS if question in questions]
+    for units in unit_sets() if users else ():
+        for question in users:
+            left = epsilons(question, units, len(units.who))
+            if left:
+                yield from user_cells(question, units, repetitions, left)
 
 
-def numbers_of(table: object) -> list[float]:
-    """The answers of a table with one row, without their intervals."""
-    return [values[0] for name, values in table.to_dict().items() if not name.endswith(("_low", "_high"))]
+def plan_numbers(data: hb.Dataset, question: str, epsilon: float, *, intervals: bool = False) -> Plan:
+    """As the peers answer it: without an interval, which quantiles have to pay for."""
+    return data.sql(NUMBERS[question], epsilon=epsilon, intervals=intervals or question not in QUANTILES)
+
+
+class CachingEngine:
+    """An engine that computes its exact integers once for each query."""
+
+    def __init__(self, engine: object) -> None:
+        self._engine = engine
+        self._known = {}
+
+    def execute(self, sql: object, key_sets: object) -> object:
+        text = sql.sql("duckdb")
+        if text not in self._known:
+            self._known[text] = self._engine.execute(sql, key_sets)
+        return self._known[text]
+
+
+def repeat_numbers(data: hb.Dataset, plan: Plan) -> Ask:
+    """Answers of a plan with one group, or with public ones: a row for each repetition."""
+    engine = data._engine  # noqa: SLF001 - its integers are read once
+    groups = plan.query.groups() if plan.query.keys else [()]
+    batches = [engine.execute(each.bounded.sql, each.bounded.key_sets) for each in plan.aggregates]
+
+    def ask(times: int) -> np.ndarray:
+        released = []
+        for each, batch in zip(plan.aggregates, batches, strict=True):
+            table = dense_table(each.bounded, batch, groups, len(plan.query.keys))
+            if isinstance(each, PlannedQuantiles):
+                [cells] = np.nonzero(table[:, 0])
+                group = np.repeat(np.arange(times), cells.size)
+                counts = CellCounts(times, group, np.tile(cells, times), np.tile(table[cells, 0], times))
+                noisy = each.release_counts(counts, plan.unit)
+            else:
+                noisy = each.release(np.tile(table, (times, 1)), plan.unit)
+            released.append(ReleasedAggregate(each, noisy))
+        columns = make_columns(plan, list(groups) * times, released, {})
+        values = [column.values.astype(float) for column in columns if column.name not in plan_keys]
+        return np.stack(values, axis=1).reshape(times, -1)
+
+    plan_keys = {output.name for output in plan.query.outputs if output.key is not None}
+    return ask
+
+
+def repeat_run(data: hb.Dataset, plan: Plan, read: Callable[[dict], np.ndarray]) -> Ask:
+    """Answers of any other plan: the integers are computed once, all else anew."""
+    engine = CachingEngine(data._engine)  # noqa: SLF001 - its integers are read once
+
+    def ask_once() -> np.ndarray:
+        columns = execute(plan, engine).columns
+        return read({column.name: column.values.tolist() for column in columns})
+
+    return lambda times: np.array([ask_once() for _ in range(times)])
 
 
 def mean_errors(
-    asked: dict[str, Callable[[], object]], error: Callable[[object], float], repetitions: int
+    asked: dict[str, Ask], errors_of: Callable[[np.ndarray], np.ndarray], repetitions: int
 ) -> dict[str, tuple[float, float]]:
-    errors = {}
-    for who, ask in asked.items():
-        try:
-            seen = np.array([error(ask()) for _ in range(repetitions)])
-        except RuntimeError:  # diffprivlib's quantiles, where all values are equal
-            continue
-        errors[who] = mean_and_spread(seen)
-    return errors
+    return {who: mean_and_spread(errors_of(ask(repetitions))) for who, ask in asked.items()}
 
 
 def mean_and_spread(seen: np.ndarray) -> tuple[float, float]:
     return float(seen.mean()), float(seen.std() / math.sqrt(len(seen)))
 
 
-def distance_from(truth: np.ndarray) -> Callable[[object], float]:
-    def distance(answer: object) -> float:
-        values = np.array([math.nan if v is None else v for v in np.atleast_1d(answer)], dtype=float)
+def distances_from(truth: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def distances(answers: np.ndarray) -> np.ndarray:
         # A missing answer is as wrong as 0 is.
-        return float(np.abs(np.nan_to_num(values) - truth).mean())
+        values = np.nan_to_num(np.asarray(answers, dtype=float).reshape(len(answers), -1))
+        return np.abs(values - truth).mean(axis=1)
 
-    return distance
+    return distances
 
 
 def exact_numbers(question: str, values: np.ndarray) -> np.ndarray:
@@ -214,34 +314,34 @@ def open_column(column: Column, sql_type: str) -> hb.Dataset:
     )
 
 
-def key_cells(question: str, column: Column, repetitions: int) -> Iterator[Cell]:
+def key_cells(question: str, column: Column, repetitions: int, epsilons: list[float]) -> Iterator[Cell]:
     data = open_column(column, sql_type="key")
     count = round(column.high)
     truth = np.bincount(column.values.astype(int), minlength=count)
     largest = np.sort(truth)[-5:].sum()
 
-    def missed(answer: object) -> float:
-        return float(largest - truth[np.asarray(answer, dtype=int)].sum())
+    def missed(answers: np.ndarray) -> np.ndarray:
+        return largest - truth[np.asarray(answers, dtype=int)].sum(axis=1)
 
-    for epsilon in EPSILONS:
-        more = {"keys": {"x": range(count)}} if question == "top five" else {"delta": DELTA}
+    def read_top(table: dict) -> np.ndarray:
+        return np.array(table["x"], dtype=int)
+
+    def read_counts(table: dict) -> np.ndarray:
+        found = np.zeros(count)
+        found[np.array(table["x"], dtype=int)] = table["v"]
+        return found
+
+    is_top = question == "top five"
+    for epsilon in epsilons:
+        more = {"keys": {"x": range(count)}} if is_top else {"delta": DELTA}
         plan = data.sql(KEYS[question], epsilon=epsilon, **more)
-
-        def ask(plan: object = plan) -> np.ndarray:
-            table = plan.run().value.to_dict()
-            if question == "top five":
-                return np.array(table["x"], dtype=int)
-            found = np.zeros(count)
-            found[np.array(table["x"], dtype=int)] = table["v"]
-            return found
-
-        asked = {"hubbub": ask} | answers(question, column, epsilon)
-        error = missed if question == "top five" else distance_from(truth)
-        errors = mean_errors(asked, error, repetitions)
+        asked = {"hubbub": repeat_run(data, plan, read_top if is_top else read_counts)}
+        asked |= answers(question, column, epsilon)
+        errors = mean_errors(asked, missed if is_top else distances_from(truth), repetitions)
         yield Cell(question, column.name, len(column.values), epsilon, errors)
 
 
-def user_cells(question: str, units: Units, repetitions: int) -> Iterator[Cell]:
+def user_cells(question: str, units: Units, repetitions: int, epsilons: list[float]) -> Iterator[Cell]:
     """Groups are public, and one declared bound serves all; beside it hubbub's own, estimated privately."""
     frame = pl.DataFrame({"u": units.who, "g": units.group})
     declared = (
@@ -255,21 +355,18 @@ def user_cells(question: str, units: Units, repetitions: int) -> Iterator[Cell]:
     keys = {"g": range(units.groups)}
     fixed = hb.open(frame, table="t", unit="u", keys=keys, **declared)
     free = hb.open(frame, table="t", unit="u", keys=keys)
-    theirs = pipeline(question, units, repetitions)
-    for epsilon in EPSILONS:
-        plans = {
-            "hubbub": fixed.sql(USERS[question], epsilon=epsilon),
-            OURS[1]: free.sql(USERS[question], epsilon=epsilon),
-        }
+    theirs = pipeline(question, units, repetitions, epsilons)
+    for epsilon in epsilons:
         asked = {
-            who: lambda plan=plan: np.array(plan.run().value.to_dict()["v"]) for who, plan in plans.items()
+            OURS[0]: repeat_numbers(fixed, fixed.sql(USERS[question], epsilon=epsilon)),
+            OURS[1]: repeat_run(
+                free, free.sql(USERS[question], epsilon=epsilon), lambda table: np.array(table["v"])
+            ),
         }
-        error = distance_from(truth)
+        error = distances_from(truth)
         errors = mean_errors(asked, error, repetitions)
         if str(epsilon) in theirs:
-            errors["PipelineDP"] = mean_and_spread(
-                np.array([error(answer) for answer in theirs[str(epsilon)]])
-            )
+            errors["PipelineDP"] = mean_and_spread(error(np.array(theirs[str(epsilon)])))
         errors["by hand"] = by_hand(question, units, truth, epsilon, repetitions)
         yield Cell(question, units.name, len(units.who), epsilon, errors)
 
@@ -296,7 +393,9 @@ def by_hand(
     return mean_and_spread(np.array(seen))
 
 
-def pipeline(question: str, units: Units, repetitions: int) -> dict[str, list[list[float]]]:
+def pipeline(
+    question: str, units: Units, repetitions: int, epsilons: list[float]
+) -> dict[str, list[list[float]]]:
     """PipelineDP's answers, from its own environment; nothing where it is not installed."""
     if not PIPELINE.exists() or len(units.who) > 50_000:
         return {}
@@ -309,7 +408,7 @@ def pipeline(question: str, units: Units, repetitions: int) -> dict[str, list[li
             "groups": units.groups,
             "limit": units.limit,
             "groups_limit": units.groups_limit,
-            "epsilons": EPSILONS,
+            "epsilons": epsilons,
             "repetitions": repetitions,
         }
         script = Path(__file__).with_name("accuracy_pipelinedp.py")
@@ -416,9 +515,16 @@ def unit_sets() -> Iterator[Units]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the error of answers beside other libraries.")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
-    parser.add_argument("--question", action="append", choices=[*NUMBERS, *KEYS, *USERS])
+    parser.add_argument("--question", action="append", choices=QUESTIONS)
+    parser.add_argument(
+        "--results", type=Path, help="append each cell to this file, a line each; those it has stay"
+    )
+    parser.add_argument("--show", type=Path, nargs="+", help="print what these files hold; measure nothing")
     given = parser.parse_args()
-    run(given.repetitions, given.question)
+    if given.show:
+        show_all(read_cells(given.show))
+    else:
+        run(given.repetitions, given.question, given.results)
 
 
 if __name__ == "__main__":

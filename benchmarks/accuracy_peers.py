@@ -2,23 +2,33 @@
 
 Each function takes what the peer's guide tells its user to pass. Where a peer wants the number of rows
 (OpenDP's variance, diffprivlib's means and variances), it gets it for free.
+
+Each answers as often as it is asked to. What has no noise, OpenDP's transformations and the probabilities of
+diffprivlib's exponential mechanism, is computed once for all of these answers; noise is the library's own.
 """
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import opendp.prelude as dp
 from diffprivlib import tools as ibm
+from diffprivlib.mechanisms import Exponential
 from pydp.algorithms import laplacian as pydp
 
-__all__ = ["CANDIDATES", "DELTA", "Column", "Units", "answers"]
+__all__ = ["CANDIDATES", "DELTA", "Ask", "Column", "Units", "answers"]
 
 CANDIDATES = 1001
 """Values that OpenDP chooses a quantile from: evenly spread, as in its guide."""
 DELTA = 1e-6
+MANY = 100_000
+QUARTILES = (0.25, 0.5, 0.75)
+Ask: TypeAlias = Callable[[int], np.ndarray]
+"""Answers so many times, an answer a row."""
 dp.enable_features("contrib", "floating-point")
 warnings.filterwarnings("ignore", module="diffprivlib")
 
@@ -34,9 +44,9 @@ class Column:
     step: float = 0.01
     """OpenDP adds whole numbers: values are multiples of this."""
 
-    @property
-    def whole(self) -> list[int]:
-        return _whole(self.values.tobytes(), self.step)
+    @cached_property
+    def whole(self) -> np.ndarray:
+        return np.rint(self.values / self.step).astype(np.int64)
 
     def scaled(self, value: float) -> int:
         return round(value / self.step)
@@ -56,110 +66,159 @@ class Units:
     """Contribution bound: groups of one person."""
 
 
-@lru_cache(maxsize=4)
-def _whole(raw: bytes, step: float) -> list[int]:
-    return np.rint(np.frombuffer(raw) / step).astype(int).tolist()
-
-
-def _calibrated(make: Callable[[float], object], epsilon: float) -> Callable:
-    """OpenDP's own search for the least noise at a distance of one row."""
-    return dp.binary_search_chain(make, 1, epsilon)
-
-
 SPACE = dp.vector_domain(dp.atom_domain(T="i64")), dp.symmetric_distance()
+WHOLE = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+REAL = dp.vector_domain(dp.atom_domain(T="f64", nan=False)), dp.l1_distance(T="f64")
 
 
-def _opendp_total(column: Column, epsilon: float) -> Callable[[], float]:
+def _scale(make: Callable[[float], object], distance: int, epsilon: float) -> float:
+    """OpenDP's own search for the least noise."""
+    return dp.binary_search_param(make, distance, epsilon)
+
+
+@lru_cache(maxsize=64)
+def _opendp_clamped(low: int, high: int) -> object:
+    return SPACE >> dp.t.then_clamp((low, high)) >> dp.t.then_sum()
+
+
+@lru_cache(maxsize=256)
+def _total_scale(low: int, high: int, epsilon: float) -> float:
+    return _scale(lambda s: _opendp_clamped(low, high) >> dp.m.then_laplace(s), 1, epsilon)
+
+
+@lru_cache(maxsize=16)
+def _count_scale(epsilon: float) -> float:
+    return _scale(lambda s: SPACE >> dp.t.then_count() >> dp.m.then_laplace(s), 1, epsilon)
+
+
+def _opendp_total(column: Column, epsilon: float) -> Ask:
     bounds = column.scaled(column.low), column.scaled(column.high)
-    made = _calibrated(
-        lambda s: SPACE >> dp.t.then_clamp(bounds) >> dp.t.then_sum() >> dp.m.then_laplace(s), epsilon
-    )
-    whole = column.whole
-    return lambda: made(whole) * column.step
+    noise = WHOLE >> dp.m.then_laplace(_total_scale(*bounds, epsilon))
+    total = _opendp_clamped(*bounds)(column.whole)
+    return lambda times: np.array(noise([total] * times)) * column.step
 
 
-def _opendp_count(column: Column, epsilon: float) -> Callable[[], float]:
-    made = _calibrated(lambda s: SPACE >> dp.t.then_count() >> dp.m.then_laplace(s), epsilon)
-    whole = column.whole
-    return lambda: made(whole)
+def _opendp_count(column: Column, epsilon: float) -> Ask:
+    noise = WHOLE >> dp.m.then_laplace(_count_scale(epsilon))
+    size = (SPACE >> dp.t.then_count())(column.whole)
+    return lambda times: np.array(noise([size] * times))
 
 
-def _opendp_mean(column: Column, epsilon: float) -> Callable[[], float]:
+def _opendp_mean(column: Column, epsilon: float) -> Ask:
     total, count = _opendp_total(column, epsilon / 2), _opendp_count(column, epsilon / 2)
-    return lambda: total() / max(count(), 1)
+    return lambda times: total(times) / np.maximum(count(times), 1)
 
 
-def _opendp_variance(column: Column, epsilon: float) -> Callable[[], float]:
+def _opendp_variance(column: Column, epsilon: float) -> Ask:
     size = len(column.values)
     bounds = (float(column.low), float(column.high))
     space = dp.vector_domain(dp.atom_domain(bounds=bounds, nan=False), size=size), dp.symmetric_distance()
+    exact = space >> dp.t.then_variance()
     # Two: without one person and with another, as the size is public.
-    made = dp.binary_search_chain(lambda s: space >> dp.t.then_variance() >> dp.m.then_laplace(s), 2, epsilon)
-    values = np.clip(column.values, *bounds).tolist()
-    return lambda: made(values)
+    scale = _scale(lambda s: exact >> dp.m.then_laplace(s), 2, epsilon)
+    noise, variance = REAL >> dp.m.then_laplace(scale), exact(np.clip(column.values, *bounds))
+    return lambda times: np.array(noise([variance] * times))
 
 
-def _opendp_quantile(column: Column, share: float, epsilon: float) -> Callable[[], float]:
-    candidates = sorted(
-        {round(v) for v in np.linspace(column.scaled(column.low), column.scaled(column.high), CANDIDATES)}
+@lru_cache(maxsize=64)
+def _opendp_selection(low: int, high: int, share: float, epsilon: float) -> tuple[object, object, np.ndarray]:
+    candidates = sorted({round(v) for v in np.linspace(low, high, CANDIDATES)})
+    scored = SPACE >> dp.t.then_quantile_score_candidates(candidates, share)
+
+    def select(scale: float) -> object:
+        return dp.m.then_noisy_max(dp.max_divergence(), scale, negate=True)
+
+    # As `make_private_quantile` does it.
+    scale = _scale(lambda s: scored >> select(s), 1, epsilon)
+    chosen = (scored.output_domain, scored.output_metric) >> select(scale)
+    return scored, chosen, np.array(candidates)
+
+
+def _opendp_quantile(column: Column, share: float, epsilon: float) -> Ask:
+    scored, select, candidates = _opendp_selection(
+        column.scaled(column.low), column.scaled(column.high), share, epsilon
     )
-    made = _calibrated(
-        lambda s: SPACE >> dp.m.then_private_quantile(dp.max_divergence(), candidates, share, s), epsilon
-    )
-    whole = column.whole
-    return lambda: made(whole) * column.step
+    scores = scored(column.whole)
+    return lambda times: candidates[[select(scores) for _ in range(times)]] * column.step
 
 
-def _opendp_quartiles(column: Column, epsilon: float) -> Callable[[], np.ndarray]:
-    parts = [_opendp_quantile(column, share, epsilon / 3) for share in (0.25, 0.5, 0.75)]
-    return lambda: np.array([part() for part in parts])
+def _opendp_quartiles(column: Column, epsilon: float) -> Ask:
+    parts = [_opendp_quantile(column, share, epsilon / 3) for share in QUARTILES]
+    return lambda times: np.stack([part(times) for part in parts], axis=1)
 
 
-def _opendp_top(column: Column, epsilon: float) -> Callable[[], np.ndarray]:
+def _opendp_top(column: Column, epsilon: float) -> Ask:
     """Scores as the guide makes them: the counts of all keys, each moved by at most 1 by one person."""
     domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
-    made = _calibrated(lambda s: dp.m.make_noisy_top_k(domain, metric, dp.max_divergence(), 5, s), epsilon)
+    made = dp.binary_search_chain(
+        lambda s: dp.m.make_noisy_top_k(domain, metric, dp.max_divergence(), 5, s), 1, epsilon
+    )
     counts = np.bincount(column.values.astype(int), minlength=round(column.high)).tolist()
-    return lambda: np.array(made(counts))
+    return lambda times: np.array([made(counts) for _ in range(times)])
 
 
-def _opendp_keys(column: Column, epsilon: float) -> Callable[[], np.ndarray]:
+def _opendp_keys(column: Column, epsilon: float) -> Ask:
     counted = SPACE >> dp.t.then_count_by(TV="i64")
 
-    def with_threshold(threshold: int) -> object:
-        return counted >> dp.m.then_laplace_threshold(1 / epsilon, threshold)
+    def select(threshold: int) -> object:
+        return dp.m.then_laplace_threshold(1 / epsilon, threshold)
 
     low, high = 1, 2**20
     while high - low > 1:
         middle = (low + high) // 2
-        fits = with_threshold(middle).map(1)[1] <= DELTA
+        fits = (counted >> select(middle)).map(1)[1] <= DELTA
         low, high = (low, middle) if fits else (middle, high)
-    made, whole = with_threshold(high), column.whole
+    # One more, so that its δ holds: it releases counts at the threshold, too, which its map leaves out. A key
+    # of one person is shown e^ε times as often as the map says, as drawing shows.
+    made = (counted.output_domain, counted.output_metric) >> select(high + 1)
+    counts = counted(column.whole)
 
-    def ask() -> np.ndarray:
-        found = np.zeros(round(column.high))
-        for key, count in made(whole).items():
-            found[key] = count
+    def ask(times: int) -> np.ndarray:
+        found = np.zeros((times, round(column.high)))
+        for row in found:
+            for key, count in made(counts).items():
+                row[key] = count
         return found
 
     return ask
 
 
-def _ibm(function: Callable, column: Column, epsilon: float, **more: object) -> Callable[[], float]:
+def _ibm(function: Callable, column: Column, epsilon: float, **more: object) -> Ask:
     bounds = (column.low, column.high)
-    return lambda: function(column.values, epsilon=epsilon, bounds=bounds, **more)
+    return _repeat(lambda: function(column.values, epsilon=epsilon, bounds=bounds, **more))
 
 
-def _ibm_quartiles(column: Column, epsilon: float) -> Callable[[], np.ndarray]:
-    return _ibm(ibm.quantile, column, epsilon, quant=[0.25, 0.5, 0.75])
+def _repeat(ask: Callable[[], float]) -> Ask:
+    return lambda times: np.array([ask() for _ in range(times)])
 
 
-def _ibm_count(column: Column, epsilon: float) -> Callable[[], float]:
-    ones = np.ones(len(column.values))
-    return lambda: ibm.count_nonzero(ones, epsilon=epsilon)
+def _ibm_quantile(column: Column, share: float, epsilon: float) -> Ask:
+    """As `diffprivlib.tools.quantile` does it; the probabilities are computed once."""
+    ordered = np.sort(np.append(np.clip(column.values, column.low, column.high), [column.low, column.high]))
+    size = column.values.size
+    made = Exponential(
+        epsilon=epsilon,
+        sensitivity=1,
+        utility=list(-np.abs(np.arange(0, size + 1) - share * size)),
+        measure=list(np.diff(ordered)),
+    )
+    until, rng = made._probabilities, np.random.default_rng()  # noqa: SLF001 - it draws from these
+
+    def ask(times: int) -> np.ndarray:
+        places = np.searchsorted(until, rng.random(times) * until[-1], side="right")
+        return ordered[places] + rng.random(times) * (ordered[places + 1] - ordered[places])
+
+    if not np.isfinite(until).all():
+        raise RuntimeError("no probability is left, as all values are equal")
+    return ask
 
 
-def _pydp(kind: type, column: Column, epsilon: float, **more: object) -> Callable[[], float]:
+def _ibm_quartiles(column: Column, epsilon: float) -> Ask:
+    parts = [_ibm_quantile(column, share, epsilon / 3) for share in QUARTILES]
+    return lambda times: np.stack([part(times) for part in parts], axis=1)
+
+
+def _pydp(kind: type, column: Column, epsilon: float, **more: object) -> Ask:
     values = column.values.tolist()
 
     def ask() -> float:
@@ -168,26 +227,36 @@ def _pydp(kind: type, column: Column, epsilon: float, **more: object) -> Callabl
         )
         return algorithm.quick_result(values)
 
-    return ask
+    return _repeat_each(ask, len(values))
 
 
-def _pydp_count(column: Column, epsilon: float) -> Callable[[], float]:
+def _repeat_each(ask: Callable[[], float], rows: int) -> Ask:
+    """PyDP takes all rows anew for each answer: of many rows, a twentieth as often."""
+    return lambda times: _repeat(ask)(times if rows <= MANY else max(times // 20, 2))
+
+
+def _pydp_count(column: Column, epsilon: float) -> Ask:
     values = column.values.tolist()
-    return lambda: pydp.Count(epsilon=epsilon, dtype="float").quick_result(values)
+    return _repeat_each(lambda: pydp.Count(epsilon=epsilon, dtype="float").quick_result(values), len(values))
 
 
-def _pydp_quartiles(column: Column, epsilon: float) -> Callable[[], np.ndarray]:
-    parts = [_pydp(pydp.Percentile, column, epsilon / 3, percentile=share) for share in (0.25, 0.5, 0.75)]
-    return lambda: np.array([part() for part in parts])
+def _pydp_quartiles(column: Column, epsilon: float) -> Ask:
+    parts = [_pydp(pydp.Percentile, column, epsilon / 3, percentile=share) for share in QUARTILES]
+    return lambda times: np.stack([part(times) for part in parts], axis=1)
 
 
-def answers(question: str, column: Column, epsilon: float) -> dict[str, Callable[[], object]]:
+def answers(question: str, column: Column, epsilon: float) -> dict[str, Ask]:
     """For a question about one row a person, the peers that can answer it."""
-    return {who: make(column, epsilon) for who, make in PEERS[question].items()}
+    made = {}
+    for who, make in PEERS[question].items():
+        with suppress(RuntimeError):  # diffprivlib's quantiles, where all values are equal
+            made[who] = make(column, epsilon)
+    return made
 
 
-PEERS: dict[str, dict[str, Callable[[Column, float], Callable]]] = {
-    "count": {"OpenDP": _opendp_count, "diffprivlib": _ibm_count, "PyDP": _pydp_count},
+PEERS: dict[str, dict[str, Callable[[Column, float], Ask]]] = {
+    # Not diffprivlib's: it counts within an array, and cuts the noise at its length, the exact answer.
+    "count": {"OpenDP": _opendp_count, "PyDP": _pydp_count},
     "sum": {
         "OpenDP": _opendp_total,
         "diffprivlib": lambda column, epsilon: _ibm(ibm.sum, column, epsilon),
@@ -205,7 +274,7 @@ PEERS: dict[str, dict[str, Callable[[Column, float], Callable]]] = {
     },
     "median": {
         "OpenDP": lambda column, epsilon: _opendp_quantile(column, 0.5, epsilon),
-        "diffprivlib": lambda column, epsilon: _ibm(ibm.median, column, epsilon),
+        "diffprivlib": lambda column, epsilon: _ibm_quantile(column, 0.5, epsilon),
         "PyDP": lambda column, epsilon: _pydp(pydp.Percentile, column, epsilon, percentile=0.5),
     },
     "quartiles": {"OpenDP": _opendp_quartiles, "diffprivlib": _ibm_quartiles, "PyDP": _pydp_quartiles},

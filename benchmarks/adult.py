@@ -1,7 +1,7 @@
 """UCI Adult as features in public bounds: one column for each category that its description lists.
 
-Nothing is taken from the rows: categories and bounds are those of the census form. Gains and losses, whose
-bounds are wide, are taken as logarithms.
+Nothing is taken from the rows: categories and bounds are those of the census form. Gains and losses
+have wide bounds and are taken as logarithms.
 """
 
 import gzip

@@ -11,7 +11,7 @@ from rich.table import Table
 
 __all__ = ["Target", "Task", "best", "show", "show_targets"]
 
-CONSOLE = Console(width=118, highlight=False)
+CONSOLE = Console(width=150, highlight=False)
 SHORT = 0.02
 """Seconds: what is faster than this runs several times in a round."""
 

@@ -91,7 +91,9 @@ def selected(
     drawn: Floats, bounds: tuple[int, int], fractions: Sequence[Fraction], share: Fraction
 ) -> tuple[Floats, ...]:
     """The same by selection, with this share of ε for intervals."""
-    grid = QuantileGrid((Fraction(bounds[0]), Fraction(bounds[1])), 16 if len(fractions) == 1 else 32)
+    grid = QuantileGrid(
+        (Fraction(bounds[0]), Fraction(bounds[1])), 16 if len(fractions) == 1 else 32, len(fractions) > 1
+    )
     noise = Laplace.of(sensitivity=1, epsilon=share) if share else None
     selection = QuantileSelection(grid, tuple(fractions), 1 - share, Fraction(1), noise=noise)
     cell = np.clip(np.searchsorted(grid.edges, drawn, side="right") - 1, 0, grid.cells - 1)

@@ -16,7 +16,7 @@ _LONGEST = 6812
 
 
 def visits(rows: int, *, is_sparse: bool = False) -> Path:
-    """A Parquet file of so many rows, made once: user, region, product, cost.
+    """A Parquet file with this number of rows, made once: user, region, product, cost.
 
     Half of the users have 4 rows or fewer, 90 % at most 16. Their ids are 1, 2, 3 …, or 63-bit hashes.
     """

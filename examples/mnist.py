@@ -75,7 +75,7 @@ def wavelets() -> Tensor:
 
 
 def blur(pixels: int) -> Tensor:
-    """From so many pixels to 7, along one side."""
+    """From this number of pixels to 7, along one side."""
     places = (torch.arange(pixels) + 0.5) * 28 / pixels
     bells = torch.exp(-((4 * torch.arange(7)[:, None] + 2 - places) ** 2) / (2 * 1.6**2))
     return bells / bells.sum(1, keepdim=True)
@@ -207,7 +207,7 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
     turned, price = directions(train[0], pca)
     rate = Fraction(LOT, TRAIN)
     shifted = torch.stack([projected(train[0].roll(shift, (1, 2)), turned) for shift in SHIFTS], dim=1)
-    whose = np.repeat(np.arange(len(shifted)), len(SHIFTS))
+    owners = np.repeat(np.arange(len(shifted)), len(SHIFTS))
 
     def whole(sigma: Fraction) -> hb.PrivacyLoss:
         return price + hb.PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps
@@ -218,7 +218,7 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
         model,
         optimizer,
         (shifted.flatten(0, 1), train[1].repeat_interleave(len(SHIFTS))),
-        units=whose,
+        units=owners,
         unit="image",
         examples_per_unit=len(SHIFTS),
         loss=F.cross_entropy,

@@ -3,6 +3,7 @@
     python tests/mutants.py                     everything under noise, mechanisms and accounting
     python tests/mutants.py accounting/budget.py …    some modules
     python tests/mutants.py --every 20          one mutant in twenty, for an estimate
+    python tests/mutants.py --minutes 10 …      as many as fit, in random order; Ctrl-C reports as well
     python tests/mutants.py --list noise/inversion.py   only what would be changed
 
 Every mutant is the module's syntax tree with one change: a comparison, an operator, a constant ±1, a
@@ -23,6 +24,7 @@ import gc
 import importlib.machinery
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -308,7 +310,7 @@ def first_run(paths: list[str]) -> tuple[dict[str, float], dict[str, dict[int, l
 
 
 def chosen(mutant: Mutant, seconds: dict[str, float], reached: dict[str, dict[int, list[str]]]) -> list[str]:
-    """The tests that reach the mutant's lines, its own first, then the quickest, for so many seconds."""
+    """The tests that reach the mutant's lines, its own first, then the quickest, for `MOST_SECONDS`."""
     lines = reached.get(mutant.module, {})
     tests = {test for line in mutant.lines for test in lines.get(line, [])}
     if "" in tests:  # run on import, or while tests are collected: whatever uses the module may notice
@@ -336,6 +338,7 @@ def start(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> int:
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for alarm in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(alarm, lambda *_: os._exit(STUCK))
     signal.setitimer(signal.ITIMER_PROF, 30)  # for the imports
@@ -363,20 +366,30 @@ def judge(
     running: dict[int, Mutant] = {}
     waiting = list(reversed(mutants))
     begun = time.monotonic()
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            mutant = waiting.pop()
-            tests = chosen(mutant, seconds, reached)
-            if tests:
-                running[start(mutant, tests, seconds)] = mutant
-            else:
-                verdicts[mutant] = "survived"
-        if running:
-            child, status = os.wait()
-            code = os.waitstatus_to_exitcode(status)
-            verdicts[running.pop(child)] = {0: "survived", STUCK: "stuck"}.get(code, "killed")
-        _progress(len(verdicts), len(mutants), begun)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                mutant = waiting.pop()
+                tests = chosen(mutant, seconds, reached)
+                if tests:
+                    running[start(mutant, tests, seconds)] = mutant
+                else:
+                    verdicts[mutant] = "survived"
+            if running:
+                child, status = os.wait()
+                code = os.waitstatus_to_exitcode(status)
+                verdicts[running.pop(child)] = {0: "survived", STUCK: "stuck"}.get(code, "killed")
+            _progress(len(verdicts), len(mutants), begun)
+    except KeyboardInterrupt:
+        for child in running:
+            os.kill(child, signal.SIGKILL)
+        print(f"stopped after {len(verdicts)} of {len(mutants)} mutants", file=sys.stderr)
     return verdicts
+
+
+def stop(*_: Any) -> None:
+    """Stop judging, and report what is done."""
+    raise KeyboardInterrupt
 
 
 def _progress(done: int, of: int, begun: float) -> None:
@@ -436,6 +449,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", help="such as accounting/budget.py; all, if none is given")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--every", type=int, default=1, help="only each so-manieth mutant, for an estimate")
+    parser.add_argument("--minutes", type=float, help="stop then, and report; in random order")
     parser.add_argument("--tests", nargs="*", default=[], help="only these paths; all, if none is given")
     parser.add_argument("--list", action="store_true", help="print the changes and stop")
     given = parser.parse_args()
@@ -443,6 +457,8 @@ def main() -> None:
     paths = [path for name in PACKAGES for path in sorted((SOURCE / name).glob("*.py"))]
     modules = given.modules or [str(path.relative_to(SOURCE)) for path in paths]
     mutants = [mutant for module in modules for mutant in mutants_of(module)][:: given.every]
+    if given.minutes:
+        random.Random(0).shuffle(mutants)
     if given.list:
         print(*mutants, sep="\n")
         return
@@ -453,8 +469,11 @@ def main() -> None:
     assert "hubbub" not in sys.modules
     seconds, reached = first_run(given.tests)
     print(f"{len(mutants)} mutants, {len(seconds)} tests of {sum(seconds.values()):.0f} s", file=sys.stderr)
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, stop)
+    signal.setitimer(signal.ITIMER_REAL, 60 * (given.minutes or 0))
     verdicts = judge(mutants, seconds, reached, given.jobs)
-    if not report(verdicts, is_whole=given.every == 1 and not given.tests):
+    if not report(verdicts, is_whole=len(verdicts) == len(mutants) and given.every == 1 and not given.tests):
         sys.exit(f"below {PASS_MARK:.0%}: write the tests that are missing")
 
 

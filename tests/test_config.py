@@ -194,7 +194,7 @@ def test_undeclared_files_have_no_declaration(folder):
     assert find_config(other) is None
     written(folder, VISITS)
     assert find_config(other) is None
-    assert find_config(folder / "visits.csv").opened == "visits"
+    assert find_config(folder / "visits.csv").opened_table == "visits"
     assert find_config({"visits": "visits.csv"}) is None
     with pytest.raises(InvalidInput, match="the unit is not given"):
         hubbub.open(other)
@@ -204,7 +204,7 @@ def test_file_pattern_can_be_declared(folder):
     (folder / "part_1.csv").write_text("patient\n1\n")
     (folder / "part_2.csv").write_text("patient\n2\n")
     written(folder, VISITS.replace("visits.csv", "part_*.csv"))
-    assert find_config(folder / "part_*.csv").opened == "visits"
+    assert find_config(folder / "part_*.csv").opened_table == "visits"
     with hubbub.open(folder / "part_*.csv") as data:
         assert set(data.tables) == {"visits"}
 
@@ -251,7 +251,7 @@ def test_a_declaration_is_found_in_a_folder_above(folder):
     (folder / "2026" / "11").mkdir(parents=True)
     (folder / "visits.csv").rename(folder / "2026" / "11" / "visits.csv")
     written(folder, KEPT.replace("visits.csv", "2026/*/visits.csv"))
-    assert find_config(folder / "2026" / "11" / "visits.csv").opened == "visits"
+    assert find_config(folder / "2026" / "11" / "visits.csv").opened_table == "visits"
     assert find_config(folder / "towns.csv") is None
 
 

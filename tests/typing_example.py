@@ -6,9 +6,10 @@ from typing import Any, assert_type
 import torch
 
 import hubbub as hb
-from hubbub.audit import Audit
+from hubbub.audit import TrainingAudit
 from hubbub.ledger import LedgerAccount
 from hubbub.mechanisms.selection import WinnerWithGap, WinnerWithScore
+from hubbub.sql.composite_plan import CompositePlan
 from hubbub.sql.plan import Plan
 from hubbub.sql.result import Result
 from hubbub.sql.streaming import Stream
@@ -44,7 +45,7 @@ data = hb.open("visits.csv", unit="patient", budget=budget)
 plan = data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)
 
 assert_type(data, hb.Dataset)
-assert_type(plan, Plan)
+assert_type(plan, Plan | CompositePlan)
 assert_type(data.run(plan), hb.Release[Result])
 assert_type(plan.run().value, Result)
 assert_type(plan.run().value.to_dict(), dict[str, list[Any]])
@@ -67,6 +68,6 @@ trainer = hb.training.make_private(
 
 assert_type(trainer, hb.training.Trainer)
 assert_type(trainer.run().value, dict[str, torch.Tensor])
-assert_type(hb.audit.audit(trainer), Audit)
+assert_type(hb.audit.audit_training(trainer), TrainingAudit)
 classifier = hb.estimators.LogisticRegression(epsilon=1, bounds=(0, 1), classes=[0, 1], account=None)
 assert_type(classifier.fit([[0.5]], [1]), hb.estimators.LogisticRegression)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from hubbub.release import Release
     from hubbub.sensitivity import Bounded, Sensitivity
+    from hubbub.synthesis.synopsis import Synopsis
     from hubbub.textbook import Universe, count, counts, fraction, histogram, linear
     from hubbub.unit import Neighbours, Unit, Window
 
@@ -70,6 +71,7 @@ __all__ = [
     "ReportNoisyMax",
     "ReportNoisyMaxWithGap",
     "Sensitivity",
+    "Synopsis",
     "TopK",
     "UnaryEncoding",
     "Unit",
@@ -97,6 +99,7 @@ _HOMES = {
     "ledger": ("Ledger",),
     "release": ("Release",),
     "sensitivity": ("Bounded", "Sensitivity"),
+    "synthesis.synopsis": ("Synopsis",),
     "textbook": ("Universe", "count", "counts", "fraction", "histogram", "linear"),
     "unit": ("Neighbours", "Unit", "Window"),
 }

@@ -24,6 +24,10 @@
     bounds = { cost = [0, 5000] }
     keys = { region = ["North", "South"], ward = "1:12", town = "@towns.txt" }
 
+    [tables.visits.synopsis]    # for hubbub synopsis: columns, cuts, steps, nulls, other, functions, focus
+    steps = { age = 1 }
+    impossible = ["age < 15 AND marital = 'married'"]
+
     [tables.towns]
     path = "towns.csv"
     public = true               # a public table
@@ -72,7 +76,13 @@ _TOP = (
     *("population", "rows_per_unit", "groups_per_unit", "max_rows_per_unit"),
     *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
 )
-_TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding")
+_TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding", "synopsis")
+_SYNOPSIS = {
+    **dict.fromkeys(("columns", "nulls", "other", "impossible"), list),
+    **dict.fromkeys(("cuts", "steps", "functions"), dict),
+    "focus": str,
+}
+"""Declarations for synopses, with their TOML types; their meaning is checked when one is planned."""
 _WORDS = {
     **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
     **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
@@ -99,6 +109,8 @@ class TableConfig:
     """Whether fields of a CSV file may be quoted."""
     encoding: str = "utf-8"
     """Of a CSV file."""
+    synopsis: Mapping[str, Any] = field(default_factory=dict)
+    """What is declared for synopses, besides bounds and keys."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +134,7 @@ class Config:
     """The column by which time is divided into windows, each with a budget."""
     about: Mapping[str, str] = field(default_factory=dict)
     """What the owner states for the label."""
-    opened: str | None = None
+    opened_table: str | None = None
     """The table that was asked for by its path; None where all were."""
     file: str = CONFIG_NAME
     """Where it is written."""
@@ -147,22 +159,24 @@ class Config:
         first = next(table for table in self.tables if not table.is_public)
         return None if self.ledger is None else self.account or first.name
 
-    def named(self, name: str | None) -> tuple[TableConfig, ...]:
+    def rename_table(self, name: str | None) -> tuple[TableConfig, ...]:
         """Return the tables, with the one that was asked for under its new name, if one is passed."""
         if name is None:
             return self.tables
-        if self.opened is None:
+        if self.opened_table is None:
             raise InvalidInput(
                 f"a table is named besides {CONFIG_NAME}",
                 why="its tables have their names there",
                 fix="leave the name out, or give the path of the table's file",
             )
-        return tuple(replace(each, name=name) if each.name == self.opened else each for each in self.tables)
+        return tuple(
+            replace(each, name=name) if each.name == self.opened_table else each for each in self.tables
+        )
 
     def is_asked(self, table: TableConfig) -> bool:
         """Return whether the other arguments are about this table."""
-        opened = next((each.path for each in self.tables if each.name == self.opened), table.path)
-        return not table.is_public and table.path is opened
+        path = next((each.path for each in self.tables if each.name == self.opened_table), table.path)
+        return not table.is_public and table.path is path
 
 
 def read_config(path: str | Path) -> Config:
@@ -199,13 +213,13 @@ class _Reader:
         self._known(stated, _TOP, "")
         people = self._whole(stated, "population")
         tables = self._mapping(stated, "tables")
-        made = tuple(self._table(name, tables) for name in tables)
-        protected = [table for table in made if not table.is_public]
+        declared = tuple(self._table(name, tables) for name in tables)
+        protected = [table for table in declared if not table.is_public]
         if not protected:
             raise self._wrong(
                 "tables", "has no protected table", "there is nobody to protect", "add one, with a unit"
             )
-        self._refuse_public_and_protected(made)
+        self._refuse_public_and_protected(declared)
         if len({table.unit is None for table in protected}) > 1:
             raise self._wrong(
                 "tables",
@@ -214,7 +228,7 @@ class _Reader:
                 "name the unit's column in each, or open them apart",
             )
         return Config(
-            made,
+            declared,
             people,
             self._whole(stated, "rows_per_unit"),
             self._whole(stated, "groups_per_unit"),
@@ -333,7 +347,22 @@ class _Reader:
             )
         key = None if is_public or unit == ROW else unit
         path = self._path(entry, entries)
-        return TableConfig(name, path, key, is_public, kinds, bounds, keys, *self._lines(entry, entries))
+        lines, synopsis = self._lines(entry, entries), self._synopsis(entry, entries)
+        return TableConfig(name, path, key, is_public, kinds, bounds, keys, *lines, synopsis)
+
+    def _synopsis(self, entry: str, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+        declared = self._mapping(entries, "synopsis", f"{entry}.")
+        self._known(declared, tuple(_SYNOPSIS), f"{entry}.synopsis.")
+        for name, value in declared.items():
+            if not isinstance(value, _SYNOPSIS[name]):
+                forms = {list: 'a list, as ["age"]', dict: "a table, as { age = 1 }", str: 'a text, as "age"'}
+                raise self._wrong(
+                    f"{entry}.synopsis.{name}",
+                    "is of another type",
+                    "it could not be understood",
+                    f"write {forms[_SYNOPSIS[name]]}",
+                )
+        return declared
 
     def _lines(self, entry: str, entries: Mapping[str, Any]) -> tuple[bool, str]:
         """Return how a CSV file is read."""

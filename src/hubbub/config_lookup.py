@@ -30,21 +30,21 @@ def find_config(data: Any) -> Config | None:
         return replace(config, account=config.payer)
     if is_table_mapping(data):
         return _find_config_of_tables(data)
-    found = _declarations_of(list_files(data))
-    if not found:
+    declarations = _declarations_of(list_files(data))
+    if not declarations:
         return None
-    config, table = found[0]
-    for other in found[1:]:
+    config, table = declarations[0]
+    for other in declarations[1:]:
         _refuse_contradiction(config, table, *other)
     _refuse_other_declarations(config)
     tables = tuple(replace(each, path=data) if each is table else each for each in config.tables)
-    return replace(config, tables=tables, opened=table.name, account=config.payer)
+    return replace(config, tables=tables, opened_table=table.name, account=config.payer)
 
 
 def _find_config_of_tables(data: Mapping[str, Any]) -> Config | None:
     """Return the declaration of several tables, under the names that they are passed with."""
-    found = {name: find_config(rows) for name, rows in data.items() if not _is_toml(rows)}
-    declared = {name: config for name, config in found.items() if config is not None}
+    configs = {name: find_config(rows) for name, rows in data.items() if not _is_toml(rows)}
+    declared = {name: config for name, config in configs.items() if config is not None}
     if not declared:
         return None
     first = next(iter(declared.values()))
@@ -54,10 +54,10 @@ def _find_config_of_tables(data: Mapping[str, Any]) -> Config | None:
         if config is None:
             tables.append(TableConfig(name, rows, first.unit.key))
             continue
-        table = next(each for each in config.tables if each.name == config.opened)
+        table = next(each for each in config.tables if each.name == config.opened_table)
         _refuse_contradiction(first, None, config, None)
         tables.append(replace(table, name=name))
-    return replace(first, tables=tuple(tables), opened=None)
+    return replace(first, tables=tuple(tables), opened_table=None)
 
 
 def _declarations_of(files: Sequence[str]) -> list[tuple[Config, TableConfig]]:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -16,36 +15,45 @@ from hubbub.accounting import Budget, PrivacyLoss, refuse_large_epsilon
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.engines.engine import Engine
-from hubbub.engines.schema import Table
-from hubbub.errors import HubbubError, InvalidInput
+from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.escaping import escape
 from hubbub.ledger import Charge, Ledger, LedgerAccount
-from hubbub.ledger.entries import digest
-from hubbub.ledger.entry_kinds import EntryKind
+from hubbub.ledger.entries import EntryKind, digest
 from hubbub.ledger.stored_outcomes import capture_outcome, charge_and_run, pass_through_errors
 from hubbub.mechanisms import Laplace
-from hubbub.numbers import Number, parse_positive
+from hubbub.numbers import Number, parse_nonnegative, parse_positive
 from hubbub.release import Release
 from hubbub.sources import OpenArguments, open_sources
 from hubbub.sql.analyzer import analyze
 from hubbub.sql.bound_estimation import estimate_cut, measure_limits, use_known_limits
-from hubbub.sql.executor import execute
+from hubbub.sql.composite_plan import (
+    AnyPlan,
+    CompositePlan,
+    execute_plan,
+    fingerprint_plan,
+    load_tables,
+    plan_parts,
+    store_tables,
+)
+from hubbub.sql.explain import with_estimated_cuts
 from hubbub.sql.fingerprint import fingerprint, histogram_conditions
+from hubbub.sql.normalization import normalize
 from hubbub.sql.parser import parse
 from hubbub.sql.plan import Plan, make_plan
+from hubbub.sql.post_processing import compile_outputs
 from hubbub.sql.query import ContributionBounds, Query
 from hubbub.sql.query_builder import QueryBuilder
 from hubbub.sql.released_limits import KnownHistograms
 from hubbub.sql.result import Result
+from hubbub.sql.split import split_statement
 from hubbub.sql.streaming import Stream, check_streamable, execute_stream
+from hubbub.synopsis_planning import SynopsisPlanning
 from hubbub.unit import Unit, Window
 
 __all__ = ["Dataset", "open"]
 
-_DEFAULT_DELTA = Fraction(0)
 
-
-class Dataset:
+class Dataset(SynopsisPlanning):
     """Tables with a privacy unit and an account; made by `hubbub.open`."""
 
     def __init__(
@@ -60,6 +68,7 @@ class Dataset:
         origin: Any = None,
         version: str = "1",
         ledger: Ledger | None = None,
+        synopses: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self._engine = engine
         self.unit = unit
@@ -70,13 +79,9 @@ class Dataset:
         self._origin = origin
         self.version = version
         self._ledger = ledger
+        self._synopses = synopses or {}
         self._known = KnownHistograms()
         self._last_read = 0
-
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        """The public schema of its tables."""
-        return self._engine.tables
 
     @property
     def has_ledger(self) -> bool:
@@ -99,7 +104,7 @@ class Dataset:
         bounding_report: bool = False,
         intervals: bool = True,
         allow_large_epsilon: bool = False,
-    ) -> Plan:
+    ) -> AnyPlan:
         """Plan a query: what it costs and how large its errors will be. Nothing is read or spent.
 
         Args:
@@ -123,38 +128,53 @@ class Dataset:
         Assumes: bounds, keys and contribution bounds are public: chosen without looking at the rows.
         Proof: docs/proofs/bounding.md
         """
-        statement, options = parse(text)
-        if options.unit is not None and options.unit.lower() != (self.unit.key or "").lower():
-            raise InvalidInput(
-                "privacy_unit_column is not the privacy unit of this dataset",
-                why="the account is for one unit",
-                fix=f"use {self.unit.key}, or leave it out",
-            )
-        query = self._analyze(text, statement, bounds=bounds, keys=keys).with_cap(self._cap)
+        parsed, options = parse(text)
+        statement = normalize(parsed, self.tables, self.unit.key, options)
         limits = ContributionBounds(
             _first(rows_per_unit, options.rows, self._bounds.rows),
             _first(groups_per_unit, options.groups, self._bounds.groups),
             _first(rows_per_group, self._bounds.rows_per_group),
         )
         price = _first(epsilon, options.epsilon) if error is None else epsilon
-        allowed = _first(delta, options.delta, _DEFAULT_DELTA)
-        plan = make_plan(
-            query,
-            self.unit,
-            epsilon=price,
-            delta=allowed,
-            contribution_bounds=limits,
-            error=error,
-            confidence=confidence,
-            population=self._population,
-            reports_bounding=bounding_report,
-            intervals=intervals,
-            allow_large_epsilon=allow_large_epsilon,
-            runner=self.run,
-            compile=self._engine.compile,
-            conditions=histogram_conditions(query, self.unit, [self._origin, self.version]),
-        )
-        return self._with_known_limits(plan)
+        allowed = _first(delta, options.delta, 0)
+
+        def plan_query(
+            part: Any, *, text: str, parts: int = 1, keys: Mapping[str, Iterable[Any]] | None = keys
+        ) -> Plan:
+            query = self._analyze(text, part, bounds=bounds, keys=keys).with_cap(self._cap)
+            return make_plan(
+                query,
+                self.unit,
+                epsilon=price if parts == 1 else parse_positive(price, "epsilon") / parts,
+                delta=allowed if parts == 1 else parse_nonnegative(allowed, "delta") / parts,
+                contribution_bounds=limits,
+                error=error,
+                confidence=confidence,
+                population=self._population,
+                reports_bounding=bounding_report,
+                intervals=intervals,
+                allow_large_epsilon=allow_large_epsilon,
+                runner=self.run,
+                compile=self._engine.compile,
+                conditions=histogram_conditions(query, self.unit, [self._origin, self.version]),
+                use_limits=self._with_known_limits,
+            )
+
+        try:
+            return plan_query(statement, text=text)
+        except (InvalidInput, Refused, Unsupported):
+            if error is not None:
+                raise
+            split = split_statement(
+                statement,
+                self.tables,
+                rows_are_units=self.unit.key is None,
+                check=lambda part: compile_outputs(self._analyze("", part)),
+            )
+            if split is None:
+                raise
+        refuse_large_epsilon(parse_positive(price, "epsilon"), allow=allow_large_epsilon)
+        return plan_parts(text, split, keys or {}, plan_query, self.run)
 
     def _analyze(
         self,
@@ -185,8 +205,8 @@ class Dataset:
             if self.account.has_charge(digest([fingerprint(plan, self._origin), self.version])):
                 return plan  # it has its answer, with the limits that were found for it
             self._read_histograms(self.account)
-        found = {kind: self._known.find(kind, where) for kind, where in plan.conditions.items()}
-        known = {kind: (each.counts, each.scale) for kind, each in found.items() if each is not None}
+        histograms = {kind: self._known.find(kind, where) for kind, where in plan.conditions.items()}
+        known = {kind: each for kind, each in histograms.items() if each is not None}
         return use_known_limits(plan, known)
 
     def _read_histograms(self, account: LedgerAccount) -> None:
@@ -194,13 +214,13 @@ class Dataset:
         for entry in account.entries(self._last_read):
             self._last_read = entry.number
             number = entry.body.get("charge")
-            if entry.kind != EntryKind.RELEASE or not isinstance(number, int):
+            if entry.kind not in {EntryKind.RELEASE, EntryKind.VIEW} or not isinstance(number, int):
                 continue
-            # A release of another analyst, or with another key, is not ours to read.
+            # A release that another analyst has paid for, or with another key, is not ours to read.
             with suppress(HubbubError, ValueError, KeyError, TypeError):
                 stored = account.get_release(number) or ""
                 if '"histograms"' in stored:
-                    self._known.add(json.loads(stored)["label"])
+                    self._known.add(json.loads(stored)["label"], number)
 
     def limits(
         self,
@@ -215,8 +235,8 @@ class Dataset:
         """Measure once how many rows and groups units have: later queries read their limits from it.
 
         The released table states a limit for each, as a single count with ε = 1 would choose it; each later
-        query chooses its own. With a ledger the histograms are kept for all who may read them, otherwise
-        for this dataset object.
+        query chooses its own. With a ledger the histograms are kept, otherwise for this dataset object. An
+        analyst who asks for the same limits as the owner pays from her own budget, and the account nothing.
 
         Args:
             epsilon: The privacy cost of all histograms together.
@@ -238,12 +258,12 @@ class Dataset:
                 fix="leave it out",
             )
         name = table or next(each.name for each in self.tables.values() if not each.is_public)
-        asked = [("rows per unit", "rows", f"SELECT COUNT(*) AS n FROM {_quote(name)}")]  # noqa: S608 - names are quoted
+        questions = [("rows per unit", "rows", f"SELECT COUNT(*) AS n FROM {_quote(name)}")]  # noqa: S608 - names are quoted
         for columns in by:
             listed = ", ".join(map(_quote, [columns] if isinstance(columns, str) else columns))
             text = f"SELECT {listed}, COUNT(*) AS n FROM {_quote(name)} GROUP BY {listed}"  # noqa: S608 - as above
-            asked.append((f"groups per unit by {listed}", "groups", text))
-        queries = [(title, kind, self._analyze(text, keys=keys)) for title, kind, text in asked]
+            questions.append((f"groups per unit by {listed}", "groups", text))
+        queries = [(title, kind, self._analyze(text, keys=keys)) for title, kind, text in questions]
         loss = PrivacyLoss.pure(price)
         place = [self._origin, self.version]
         measured = [
@@ -265,7 +285,7 @@ class Dataset:
 
         if isinstance(self.account, LedgerAccount):
             question = digest(["limits/1", [each[3] for each in measured], str(price)])
-            _, stored = charge_and_run(
+            charge, stored = charge_and_run(
                 self.account,
                 lambda _: run().to_json(),
                 progress,
@@ -274,41 +294,46 @@ class Dataset:
                 fingerprint=question,
             )
             answers = Result.from_json(stored)
+            self._known.add(answers.facts, charge.number)
         else:
             self.account.charge(what, loss, unit=self.unit)
             answers = capture_outcome(run).get()
-        self._known.add(answers.facts)
+            self._known.add(answers.facts)
         noise = Laplace.of(sensitivity=1, epsilon=price, allow_large_epsilon=True)
         return Release(
             answers, loss, noise, self.unit, user_asserted=False, coordinates=max(1, len(answers)),
             post_processed=True,
         )  # fmt: skip
 
-    def count_more(self, plan: Plan) -> int | None:
+    def count_more(self, plan: AnyPlan) -> int | None:
         """About how many more queries like this one the budget allows; None without a budget."""
         count = getattr(self.account, "count_more", None)
         return None if count is None else count(plan.loss)
 
     def run(
-        self, plan: Plan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
+        self, plan: AnyPlan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
     ) -> Release[Result]:
         """Charge, then run, then release. With a ledger, a query that was answered has the same answer.
 
         An error of the run is an outcome, too: with a ledger it is raised whenever the query is asked again.
-        With `again`, a query that failed (the engine was gone, somebody interrupted it) is charged anew and
-        run. Without a ledger each run is charged anew.
+        Without a ledger each run is charged anew.
+
+        Args:
+            plan: a plan of this dataset.
+            progress: called with a few words as each step begins.
+            again: charge anew and run a query that failed: the engine was gone, somebody interrupted it.
 
         Guarantee: the charge stands before the engine sees the query, and with a ledger the outcome before
             anybody sees it; nothing is given back.
         Proof: docs/proofs/ledger.md, "One outcome per charge"
         """
-        self._check_plan(plan)
+        self._check_plan(plan, self.run)
         if isinstance(self.account, LedgerAccount):
             answers = self._run_with_ledger(self.account, plan, progress, again=again)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-            answers = capture_outcome(lambda: self._execute(plan, pass_through_errors(progress))).get()
-        self._known.add(answers.facts)
+            done = capture_outcome(lambda: self._execute(plan, pass_through_errors(progress)))
+            answers = self._finish(plan, done.get())
         return Release(
             answers,
             plan.loss,
@@ -319,7 +344,7 @@ class Dataset:
             post_processed=True,
         )
 
-    def stream(self, plan: Plan, progress: Callable[[str], None] = lambda _: None) -> Release[Stream]:
+    def stream(self, plan: AnyPlan, progress: Callable[[str], None] = lambda _: None) -> Release[Stream]:
         """Run a query with a result too large for memory: `release.value` yields it in pieces.
 
         It is for public keys, of which there may be ten million. The result is not stored in a ledger: asking
@@ -328,8 +353,8 @@ class Dataset:
         Guarantee: the charge stands before the engine sees the query; nothing is given back.
         Proof: docs/proofs/bounding.md, "A plan"
         """
-        self._check_plan(plan)
-        check_streamable(plan)
+        self._check_plan(plan, self.run)
+        plan = check_streamable(plan)
         charged = {}
         if isinstance(self.account, LedgerAccount):
             charged = self._entry_facts(self.account, self.account.record_charge(**self._charge_fields(plan)))
@@ -341,7 +366,7 @@ class Dataset:
                 return execute_stream(plan, self._engine, pass_through_errors(progress), charged)
 
         stream = capture_outcome(run).get()
-        self._known.add(stream.facts)
+        self._known.add(stream.facts, stream.facts.get("entry"))
         return Release(
             stream,
             plan.loss,
@@ -352,39 +377,40 @@ class Dataset:
             post_processed=True,
         )
 
-    def _check_plan(self, plan: Plan) -> None:
-        if plan.unit != self.unit or plan.runner != self.run:
-            raise InvalidInput(
-                "the plan was made for another unit, or by another dataset",
-                why="its noise would protect another unit, or too little",
-                fix="plan it again with this dataset",
-            )
-        self._engine.check_unchanged()
-
-    def _execute(self, plan: Plan, progress: Callable[[str], None]) -> Result:
+    def _execute(self, plan: AnyPlan, progress: Callable[[str], None]) -> list[Result]:
         with self._engine.snapshot():
-            done = execute(plan, self._engine, progress)
-        return Result(tuple(done.columns), done.label)
+            return execute_plan(plan, self._engine, progress)
+
+    def _finish(self, plan: AnyPlan, tables: Sequence[Result], entry: int | None = None) -> Result:
+        """The result, computed from what was released, for the ledger's charge if there is one."""
+        parts = plan.parts if isinstance(plan, CompositePlan) else (plan,)
+        labelled = []
+        for part, table in zip(parts, tables, strict=True):
+            self._known.add(table.facts, entry)
+            is_exact = "EXACT" in table.facts
+            facts = table.facts if is_exact else with_estimated_cuts(table.facts, part)
+            labelled.append(replace(table, facts=facts))
+        return plan.evaluate(labelled) if isinstance(plan, CompositePlan) else labelled[0]
 
     def _run_with_ledger(
-        self, account: LedgerAccount, plan: Plan, progress: Callable[[str], None], *, again: bool
+        self, account: LedgerAccount, plan: AnyPlan, progress: Callable[[str], None], *, again: bool
     ) -> Result:
         """Return the one result of this query on this version, stored before anybody sees it."""
-        question = fingerprint(plan, self._origin)
+        question = fingerprint_plan(plan, self._origin)
         key = digest([question, self.version])
-        charge, kept = charge_and_run(
+        charge, stored = charge_and_run(
             account,
-            lambda _: self._execute(plan, pass_through_errors(progress)).to_json(),
+            lambda _: store_tables(plan, self._execute(plan, pass_through_errors(progress))),
             progress,
             again=again,
             **self._charge_fields(plan),
             key=key,
             fingerprint=question,
         )
-        answers = Result.from_json(kept)
+        answers = self._finish(plan, load_tables(plan, stored), charge.number)
         return replace(answers, facts={**answers.facts, **self._entry_facts(account, charge)})
 
-    def _charge_fields(self, plan: Plan) -> dict[str, Any]:
+    def _charge_fields(self, plan: AnyPlan) -> dict[str, Any]:
         """The fields of a ledger entry: what is charged, and for which unit."""
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
         return {"what": plan.query.text, "loss": plan.loss, "unit": self.unit, "dataset": name}
@@ -395,16 +421,17 @@ class Dataset:
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime_loss().describe()}
         return {"entry": charge.number, **when, **lifetime}
 
-    def exact(self, plan: Plan) -> Result:
+    def exact(self, plan: AnyPlan) -> Result:
         """Return the bounded query's exact answers, for the owner only. Never to be published.
 
         This non-private access is recorded in the account before anything is read, and marked in the result.
         """
-        self._check_plan(plan)
+        self._check_plan(plan, self.run)
         self.account.record_nonprivate_access(plan.query.text)
+        label = {"EXACT": "not private, for the owner's eyes only"}
         with self._engine.snapshot():
-            done = execute(plan, self._engine, is_exact=True)
-        return Result(tuple(done.columns), {"EXACT": "not private, for the owner's eyes only"})
+            tables = execute_plan(plan, self._engine, lambda _: None, is_exact=True)
+        return self._finish(plan, [replace(table, facts=label) for table in tables])
 
     def table(self, name: str | None = None) -> QueryBuilder:
         """Start a query on this table, or on the first protected one."""
@@ -442,8 +469,8 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _first(*given: Any) -> Any:
-    return next((value for value in given if value is not None), None)
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
 
 
 def open(  # noqa: A001 - hubbub.open is its name
@@ -523,7 +550,7 @@ def open(  # noqa: A001 - hubbub.open is its name
     >>> [round(n / 100) for n in data.run(plan).value["n"]]
     [3, 3, 3]
     """
-    opened = open_sources(
+    sources = open_sources(
         OpenArguments(
             data,
             unit=unit,
@@ -549,15 +576,16 @@ def open(  # noqa: A001 - hubbub.open is its name
         )
     )
     return Dataset(
-        opened.engine,
-        opened.unit,
-        opened.account,
-        population=opened.population,
+        sources.engine,
+        sources.unit,
+        sources.account,
+        population=sources.population,
         contribution_bounds=ContributionBounds(
-            opened.arguments.rows_per_unit, opened.arguments.groups_per_unit
+            sources.arguments.rows_per_unit, sources.arguments.groups_per_unit
         ),
-        max_rows_per_unit=opened.arguments.max_rows_per_unit,
-        origin=opened.origin,
-        version=opened.version,
-        ledger=opened.ledger,
+        max_rows_per_unit=sources.arguments.max_rows_per_unit,
+        origin=sources.origin,
+        version=sources.version,
+        ledger=sources.ledger,
+        synopses=sources.synopses,
     )

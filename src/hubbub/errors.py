@@ -62,6 +62,7 @@ PARAMETERS = (
         "override",
         "population",
         "public",
+        "rows_per_unit",
         "table",
         "times",
         "unit",
@@ -106,8 +107,8 @@ class HubbubError(Exception):
         # Other braces in a text may be part of a name that a person typed.
         self._placeholders = {*PARAMETERS, parameter}
         self.what, self.why, self.fix = self.render(_spell_in_python)
-        named = (found[1] for found in _PLACEHOLDER.finditer(what) if found[1] in self._placeholders)
-        self.parameter = next(named, None) if parameter is None else parameter
+        names = (match[1] for match in _PLACEHOLDER.finditer(what) if match[1] in self._placeholders)
+        self.parameter = next(names, None) if parameter is None else parameter
 
     def render(self, spelling: Spelling) -> tuple[str, str, str]:
         """Return what, why and fix, with each parameter spelled by `spelling`."""
@@ -116,7 +117,7 @@ class HubbubError(Exception):
 
     def _render(self, text: str, spelling: Spelling) -> str:
         return _PLACEHOLDER.sub(
-            lambda found: spelling(found[1], found[2]) if found[1] in self._placeholders else found[0], text
+            lambda match: spelling(match[1], match[2]) if match[1] in self._placeholders else match[0], text
         )
 
     def reword(self, what: Callable[[str], str]) -> Self:

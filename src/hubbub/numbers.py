@@ -164,13 +164,13 @@ def round_down(exact: Fraction) -> float:
     return 0.0 - round_up(-exact)  # and never -0.0
 
 
-def as_displayed(shown: float) -> Fraction:
+def as_displayed(value: float) -> Fraction:
     """Return the lesser of a double and the decimal that it prints as.
 
     >>> as_displayed(0.1) == Fraction(1, 10) < Fraction(0.1)
     True
     """
-    return min(Fraction(shown), Fraction(repr(shown)))
+    return min(Fraction(value), Fraction(repr(value)))
 
 
 def ceil_sqrt(square: Fraction) -> Fraction:

@@ -29,8 +29,8 @@ def check_output_path(path: str | Path, endings: Sequence[str] = ()) -> Path:
     Guarantee: what is given is no file that holds rows, what was spent, what was declared or a key, as far as
         this process has opened it or it is a database; by whatever link.
     """
-    given = Path(path)
-    ending, target = given.suffix.lower(), Path(os.path.realpath(given))
+    original = Path(path)
+    ending, target = original.suffix.lower(), Path(os.path.realpath(original))
     if target.is_dir():
         raise _cannot_write("it is a folder")
     if endings and ending not in endings:
@@ -43,7 +43,7 @@ def check_output_path(path: str | Path, endings: Sequence[str] = ()) -> Path:
         raise _cannot_write("it is no plain file")
     if not target.parent.is_dir():
         raise _cannot_write("its folder does not exist")
-    if CONFIG_NAME in {given.name, target.name} or str(target) in _GUARDED or _is_kept(target):
+    if CONFIG_NAME in {original.name, target.name} or str(target) in _GUARDED or _is_kept(target):
         raise _would_be_lost()
     if target.exists() and not os.access(target, os.W_OK):
         raise _cannot_write("the file may not be written")

@@ -78,9 +78,9 @@ class Sensitivity:
         return round_up(ceil_sqrt(self.l2_squared))
 
     @classmethod
-    def of(cls, given: "Sensitivity | Number") -> "Sensitivity":
+    def of(cls, value: "Sensitivity | Number") -> "Sensitivity":
         """Return a Sensitivity unchanged, or make one from a number, which is the ℓ1 sensitivity."""
-        return given if isinstance(given, Sensitivity) else cls(parse_nonnegative(given, "sensitivity"))
+        return value if isinstance(value, Sensitivity) else cls(parse_nonnegative(value, "sensitivity"))
 
     def __str__(self) -> str:
         l1, l2, linf = self._format_norms()
@@ -148,6 +148,12 @@ class Bounded:
 
         For sums of millions of coordinates that are released at once and then forgotten: a copy would take
         as long as the noise.
+
+        Args:
+            integers: a vector of 64-bit integers.
+            sensitivity: how far one unit moves the vector.
+            unit: the unit of privacy.
+            derivation: the rule that bounds the sensitivity, for people.
 
         Assumes: nobody changes the vector before it is released.
         """

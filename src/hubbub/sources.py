@@ -6,7 +6,7 @@ the owner overrides it, which the declared ledger records first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from hubbub.config_lookup import find_config, is_table_mapping
 from hubbub.engines.engine import Engine, TableSource
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger, LedgerAccount
+from hubbub.ledger.ledger import missing_account_error
+from hubbub.ledger.postgres import is_postgres_url
 from hubbub.noise.entropy import random_bytes
 from hubbub.numbers import parse_integer
 from hubbub.unit import Unit, Window
@@ -86,6 +88,8 @@ class OpenedSources:
     version: str = "1"
     ledger: Ledger | None = None
     """The ledger, where it was opened here and is to be closed with the dataset."""
+    synopses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What hubbub.toml declares for synopses, by table."""
 
     @property
     def population(self) -> int | None:
@@ -127,8 +131,18 @@ def open_sources(arguments: OpenArguments) -> OpenedSources:
         _refuse_without_ledger(
             account=arguments.account, analyst=arguments.analyst, version=arguments.version
         )
-        return OpenedSources(engine, unit, InMemoryAccount(arguments.budget, unit), arguments)
-    return _open_account(arguments, unit, config, engine, sources)
+        result = OpenedSources(engine, unit, InMemoryAccount(arguments.budget, unit), arguments)
+    else:
+        result = _open_account(arguments, unit, config, engine, sources)
+    return replace(result, synopses=_declared_synopses(arguments, config))
+
+
+def _declared_synopses(arguments: OpenArguments, config: Config | None) -> dict[str, Mapping[str, Any]]:
+    """Return what is declared for synopses, by table."""
+    if config is None:
+        return {}
+    tables = config.rename_table(arguments.table if isinstance(arguments.table, str) else None)
+    return {table.name: table.synopsis for table in tables if table.synopsis}
 
 
 def _resolve_unit(arguments: OpenArguments, config: Config | None) -> Unit:
@@ -186,7 +200,7 @@ def _declared_sources(arguments: OpenArguments, unit: Unit, config: Config) -> d
     types = _parse_types(arguments.types)
     is_other_unit = arguments.override and arguments.unit is not None
     sources = {}
-    for table in config.named(_single_name(arguments.table)):
+    for table in config.rename_table(_single_name(arguments.table)):
         is_asked = config.is_asked(table)
         sources[table.name] = TableSource(
             table.path,
@@ -222,6 +236,9 @@ def _open_account(
         )
     ledger_argument, secret = arguments.ledger, None if config is None else config.secret
     assert ledger_argument is not None
+    name = arguments.account or protected[0]
+    if arguments.budget is None and _is_missing_file(ledger_argument):
+        raise missing_account_error(name, name)  # before a ledger is created that has no account
     ledger = (
         ledger_argument
         if isinstance(ledger_argument, Ledger)
@@ -230,7 +247,7 @@ def _open_account(
     places = {name: engine.fingerprint(name) for name in sources}
     ledger.refuse_public({name: engine.identity(name) for name in sources if name not in protected})
     account = ledger.account(
-        arguments.account or protected[0],
+        name,
         unit,
         arguments.budget,
         data={name: engine.identity(name) for name in protected},
@@ -250,6 +267,10 @@ def _open_account(
         _declare_version(account, ", ".join(protected), arguments),
         None if ledger is ledger_argument else ledger,
     )
+
+
+def _is_missing_file(ledger: Ledger | str | Path) -> bool:
+    return not isinstance(ledger, Ledger) and not is_postgres_url(ledger) and not Path(ledger).exists()
 
 
 def _declare_version(account: LedgerAccount, dataset: str, arguments: OpenArguments) -> str:
@@ -463,7 +484,11 @@ def _refuse_declared_as_public(public: Mapping[str, Any]) -> None:
     """Refuse rows as public that a hubbub.toml declares as protected."""
     for name, rows in public.items():
         config = find_config(rows)
-        table = None if config is None else next((t for t in config.tables if t.name == config.opened), None)
+        table = (
+            None
+            if config is None
+            else next((t for t in config.tables if t.name == config.opened_table), None)
+        )
         if config is not None and table is not None and not table.is_public:
             raise _public_and_protected(name, f"{table.name} of {config.file}")
 

@@ -42,6 +42,11 @@ def count(rows: Iterable[Any], predicate: Predicate | None = None, *, unit: Unit
 
     A row on which the predicate raises does not fulfil it.
 
+    Args:
+        rows: an iterable of rows, one per unit.
+        predicate: a function of one row; if omitted, every row counts.
+        unit: one row, added, removed or substituted.
+
     Guarantee: one unit moves it by at most 1, added, removed or substituted.
     Assumes: one element of `rows` is one unit; the predicate looks at one row only. Without a
     predicate the unit must be added or removed: under substitution the number of rows is public.
@@ -71,6 +76,11 @@ def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit =
     A row on which a predicate raises does not fulfil it. Where no row can fulfil two of them,
     `histogram` has an m-th of the sensitivity.
 
+    Args:
+        rows: an iterable of rows, one per unit.
+        predicates: functions of one row each.
+        unit: one row, added, removed or substituted.
+
     Guarantee: one unit moves each count by at most 1: ℓ1 ≤ m, ℓ2² ≤ m, ℓ∞ ≤ 1.
     Assumes: one element of `rows` is one unit; a predicate looks at one row only.
     Proof: docs/proofs/sensitivity.md
@@ -79,14 +89,14 @@ def counts(rows: Iterable[Any], predicates: Sequence[Predicate], *, unit: Unit =
     Bounded(2 coordinates, ℓ1 ≤ 2, ℓ2 ≤ 1.41422, ℓ∞ ≤ 1, of one row, add/remove; counts)
     """
     _check_unit(unit)
-    asked = _check_list(predicates, "predicates")
-    for predicate in asked:
+    tests = _check_list(predicates, "predicates")
+    for predicate in tests:
         _check_callable(predicate, "a predicate")
-    totals = [0] * len(asked)
+    totals = [0] * len(tests)
     for row in _iterate(rows):
-        for cell, predicate in enumerate(asked):
+        for cell, predicate in enumerate(tests):
             totals[cell] += _holds(predicate, row)
-    return Bounded(totals, Sensitivity(len(asked), linf=1), unit, "counts")
+    return Bounded(totals, Sensitivity(len(tests), linf=1), unit, "counts")
 
 
 def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit = _ROW) -> Bounded:
@@ -94,6 +104,11 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
 
     The categories are public: a person lists them, also those that may turn out empty. A row that
     equals none of them, or cannot be compared with them, counts in no cell.
+
+    Args:
+        rows: an iterable of rows, one per unit.
+        categories: the values to count, each once.
+        unit: one row, added, removed or substituted.
 
     Guarantee: a row is in at most one cell, so adding or removing one moves one cell by 1, and
     substituting one moves at most two cells, by 1 each (the only cell, where there is but one).
@@ -106,11 +121,11 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
     Fraction(2, 1)
     """
     relation = _check_unit(unit)
-    asked = _check_list(categories, "categories")
+    domain = _check_list(categories, "categories")
     try:
-        cells = {category: cell for cell, category in enumerate(asked)}
+        cells = {category: cell for cell, category in enumerate(domain)}
         # A category that does not equal itself, as NaN, would never be met.
-        distinct = len(cells) == len(asked) and all(category == category for category in asked)  # noqa: PLR0124
+        distinct = len(cells) == len(domain) and all(category == category for category in domain)  # noqa: PLR0124
     except Exception:  # noqa: BLE001 - hashing and comparing run the categories' own code
         distinct = False
     if not distinct:
@@ -120,8 +135,8 @@ def histogram(rows: Iterable[Any], categories: Sequence[Hashable], *, unit: Unit
             fix="list each category once, as strings or numbers other than NaN",
         )
     tally = Counter(_cell(cells, row) for row in _iterate(rows))
-    moved = min(len(asked), relation.histogram_distance)
-    totals = [tally[cell] for cell in range(len(asked))]
+    moved = min(len(domain), relation.histogram_distance)
+    totals = [tally[cell] for cell in range(len(domain))]
     return Bounded(totals, Sensitivity(moved, linf=1), unit, "histogram")
 
 
@@ -129,6 +144,11 @@ def fraction(rows: Iterable[Any], predicate: Predicate, *, unit: Unit = _SUBSTIT
     """Return the exact fraction of the n rows that fulfil the predicate.
 
     A row on which the predicate raises does not fulfil it.
+
+    Args:
+        rows: an iterable of rows, one per unit.
+        predicate: a function of one row.
+        unit: one row, substituted.
 
     Guarantee: one substituted unit moves it by at most 1/n.
     Assumes: one element of `rows` is one unit; the predicate looks at one row only; n is public,
@@ -164,6 +184,13 @@ def linear(
     Exact for ints and floats, a float being that very binary number; another rational is first
     rounded down to a grid on which every double lies. A row on which the weight raises, or is no
     finite number (True and False are 1 and 0), weighs 0, clamped like any other weight.
+
+    Args:
+        rows: an iterable of rows, one per unit.
+        weight: a function of one row that returns a number.
+        low: the lower bound of a weight.
+        high: the upper bound of a weight.
+        unit: one row, added, removed or substituted.
 
     Guarantee: one unit, added or removed, moves it by at most the larger of |low| and |high|;
     substituted, by at most high − low.

@@ -324,7 +324,6 @@ def test_a_subsampled_continuous_pair_has_no_closed_form_moments():
     for ask in (lambda pair: pair.log_moment(np.array([1j])), lambda pair: pair.derivatives(1.0)):
         with pytest.raises(Uncertified):
             ask(SubsampledPair(GaussianPair(1.0), 0.5, False))
-    assert SubsampledPair(GaussianPair(1.0), 0.5, False).decay(3.0) == 0
 
 
 def exact_moment(pair, z):
@@ -393,9 +392,39 @@ def test_derivatives_are_those_of_the_moments(pair, c):
     assert found[2] == pytest.approx(float(mp.diff(moment, c, 2)), rel=1e-6, abs=1e-9)
 
 
-def test_only_the_gaussian_decays():
-    assert GaussianPair(2.0).decay(3.0) == -9
-    assert LaplacePair(2.0).decay(3.0) == epsilon_delta_pair(1).decay(3.0) == 0
+def test_gaussian_moments_decay():
+    assert GaussianPair(2.0).decay(np.array([3.0]), 1.0) == -9
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0])
+@pytest.mark.parametrize("tilt", [1e-3, 0.5, 4.0, 60.0])
+def test_laplace_moments_decay_at_least_as_is_said_from_there_on(epsilon, tilt):
+    pair = LaplacePair(epsilon)
+    t = np.linspace(0.0, 45 / epsilon, 6001)[1:]
+    moment = pair.log_moment(tilt + 1j * t).real - pair.derivatives(tilt)[0]
+    later = np.maximum.accumulate(moment[::-1])[::-1]
+    bound = pair.decay(t, tilt)
+    assert (later <= bound + 1e-12).all()
+    # It is of use for many steps: losses between the atoms have a share of about ε/2, or 1/tilt.
+    assert tilt > 10 or bound[-1] < -0.3 * min(epsilon / 2, 0.5 / (1 + tilt))
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 0.9, 1.1, 4.0])
+def test_laplace_moments_err_no_more_than_is_said(epsilon):
+    pair = LaplacePair(epsilon)
+    for c in (0.01, 2.0, 30.0):
+        for turn in (0.0, 0.01, 0.5, 1.4, 1.6, 3.2, 6.3, 40.0):
+            z = complex(c, turn / epsilon)
+            value = pair.log_moment(np.array([z]))[0]
+            off = abs(mp.exp(mp.mpc(value.real, value.imag)) - laplace_moment(epsilon, z))
+            size = abs(value) + float(pair.moment_error(np.array([z]))[0])
+            assert off <= size * 2.0**-48 * abs(laplace_moment(epsilon, complex(c)))
+
+
+def laplace_moment(epsilon, z):
+    r, z = mp.mpf(epsilon), mp.mpc(z.real, z.imag)
+    w = (z + mp.mpf(1) / 2) * r
+    return mp.exp(-r / 2) * (mp.cosh(w) + r / 2 * mp.sinh(w) / w)
 
 
 def test_epsilon_delta_pair_is_randomized_response():

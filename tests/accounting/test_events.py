@@ -638,3 +638,8 @@ def test_cost_figures_of_each_event():
     assert (
         PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 5)) + PrivacyLoss.zcdp(Fraction(1, 5))
     ).epsilon(1e-6) > 0
+
+
+def test_subsampled_events_have_no_infinity_mass():
+    with refused(InvalidInput, "infinity mass"):
+        Subsampled(EpsilonDelta(Fraction(1), Fraction(1, 10)), Fraction(1, 2))

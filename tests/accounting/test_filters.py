@@ -1,6 +1,7 @@
 """Privacy filters and odometers: what fits, what is read, and what is stored."""
 
 import json
+import math
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, PrivacyOdometer
+from hubbub.accounting.composable_cost import ORDERS
 from hubbub.accounting.filter_stages import (
     FilterCharge,
     GaussianStage,
@@ -17,7 +19,10 @@ from hubbub.accounting.filter_stages import (
     decode_charge,
     encode_charge,
     epsilon_by_order,
+    epsilon_of_orders,
     orders_fit,
+    renyi_room,
+    split_delta,
 )
 from hubbub.errors import BudgetExceeded, InvalidInput
 from refusing import refused
@@ -41,6 +46,61 @@ def charged(start, losses):
 
 
 # What fits
+
+
+@pytest.mark.parametrize("purpose", ["", "training"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        PrivacyLoss.gaussian(Fraction(1, 4)).poisson_subsampled(Fraction(1, 1000)) * 10,
+        PrivacyLoss.laplace(Fraction(1, 10)).poisson_subsampled(Fraction(1, 10)),
+        PrivacyLoss.zcdp(Fraction(1, 10**6)),
+    ],
+)
+def test_many_small_charges_without_a_closed_form_fit(purpose, loss):
+    opened = PrivacyFilter(Budget(8, 1e-5, purpose=purpose)).charge(PrivacyLoss.gaussian(Fraction(1, 100)))
+    assert opened.count_more(loss) >= 1000
+    after, count = opened.charge_times(loss, 200)
+    assert count == 200
+    # Neither μ² nor the cuts are used up by them, in proportion.
+    assert after.stage.spent < after.stage.limit / 50
+    assert after.stage.delta < after.stage.cuts / 8
+    assert after.allows(PrivacyLoss.approximate(Fraction(1, 100), after.stage.cuts / 4))
+
+
+def test_a_bounded_charge_without_a_closed_form_needs_no_cut():
+    sampled = PrivacyLoss.laplace(Fraction(1, 10)).poisson_subsampled(Fraction(1, 10))
+    used_up = PrivacyFilter(ONE).charge(PrivacyLoss.gaussian(Fraction(1, 100)))
+    used_up = used_up.charge(PrivacyLoss.approximate(Fraction(1, 100), used_up.remaining().delta))
+    assert used_up.remaining().delta == 0
+    charge = used_up.price(sampled)
+    assert charge.delta == 0
+    assert used_up.certifies(sampled, charge)
+    assert not used_up.certifies(sampled, replace(charge, mu_squared=charge.mu_squared / 2))
+
+
+def test_a_numeric_charge_falls_back_to_the_pure_sum():
+    sampled = PrivacyLoss.laplace(Fraction(9, 10)).poisson_subsampled(Fraction(9, 10))
+    opened = PrivacyFilter(Budget(1, 1e-6, purpose="many queries")).charge(PrivacyLoss.pure(Fraction(1, 100)))
+    assert opened.stage is not None
+    charge = opened.price(sampled)
+    assert charge.mu_squared is None
+    assert opened.apply(sampled, charge).spent().epsilon <= 1
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-12, 1e-9), (1e-20, 1e-300), (1e-30, 1e-12)])
+def test_filters_of_tiny_budgets_are_read_back(epsilon, delta):
+    state = PrivacyFilter(Budget(Fraction(epsilon), Fraction(delta)))
+    for mu_squared in (Fraction(1, 3) / 10**300, Fraction(1, 7) / 10**200, Fraction(epsilon) ** 2 / 10**5):
+        loss = PrivacyLoss.gaussian_from_mu_squared(mu_squared)
+        state = state.charge(loss) if state.allows(loss) else state
+        assert PrivacyFilter.from_json(state.to_json()) == state
+
+
+def test_points_of_a_curve_are_charged_with_a_margin():
+    few = PrivacyFilter(Budget(8, 1e-5, purpose="few queries"))
+    charge = few.price(RUN)
+    assert RUN.delta(charge.epsilon) < charge.delta * (1 - Fraction(1, 1 << 21))
 
 
 def test_a_first_charge_may_take_the_whole_budget():
@@ -263,10 +323,10 @@ def test_an_odometer_always_reads_a_pair_not_below_the_composition(losses):
 
 def test_readings_count_the_same_delta_whichever_sum_they_take():
     """Else an analyst takes the δ of charges after one answer, and that of the curve after another."""
-    told = PrivacyOdometer(1e-6).charge(PrivacyLoss.approximate(0, 1e-6)).reading()
+    reading = PrivacyOdometer(1e-6).charge(PrivacyLoss.approximate(0, 1e-6)).reading()
     curve = PrivacyOdometer(1e-6).charge(PrivacyLoss.gaussian(0.2)).reading()
 
-    assert (told.epsilon, told.delta) == (0, Fraction(2, 10**6))
+    assert (reading.epsilon, reading.delta) == (0, Fraction(2, 10**6))
     assert curve.delta == Fraction(1, 10**6)
     assert PrivacyOdometer(1e-6).charge(PrivacyLoss.pure(1)).reading().delta == 0
 
@@ -302,6 +362,70 @@ def test_every_figure_of_a_charge_is_certified():
     assert account.certifies(PrivacyLoss.zcdp(0.001), true)
     assert not account.certifies(PrivacyLoss.zcdp(0.001), lower)
     assert not account.certifies(PrivacyLoss.gaussian(100), beside)
+
+
+def test_an_opening_is_certified_for_what_is_left_only():
+    account = PrivacyFilter(Budget(2, 1e-5))
+    opening = account.price(RUN)
+    after_epsilon = account.charge(PrivacyLoss.pure(Fraction(1, 2)))
+    after_delta = account.charge(PrivacyLoss.approximate(0, 9e-6))
+
+    assert after_epsilon.stage is after_delta.stage is None
+    assert account.certifies(RUN, opening)
+    assert not after_epsilon.certifies(RUN, opening)
+    assert not after_delta.certifies(RUN, opening)
+
+
+@pytest.mark.parametrize("field", ["limit", "cuts"])
+def test_an_opening_with_a_negative_limit_is_refused(field):
+    account, loss = PrivacyFilter(Budget(1, 1e-6, purpose="many queries")), PrivacyLoss.gaussian(0.1)
+    charge = account.price(loss)
+    negative = replace(charge, opens=replace(charge.opens, **{field: Fraction(-1, 10**9)}))
+
+    assert account.after(loss, charge) is not None
+    assert account.after(loss, negative) is None
+    assert not account.certifies(loss, negative)
+
+
+def test_no_stage_opens_when_all_of_epsilon_is_spent():
+    account = PrivacyFilter(Budget(1, 1e-6, purpose="many queries"))
+    charge = account.price(PrivacyLoss.gaussian(0.1))
+    spent = PrivacyFilter(ONE).charge(PrivacyLoss.pure(1))
+
+    assert charge.opens is not None
+    assert spent.after(PrivacyLoss.gaussian(0.1), charge) is None
+
+
+def test_a_pure_figure_beside_a_true_one_is_certified_too():
+    account = PrivacyFilter(ONE).charge(PrivacyLoss.gaussian(0.1))
+    charge = account.price(PrivacyLoss.pure(0.01))
+    forged = replace(charge, epsilon=Fraction(1, 10**6))
+
+    assert charge.mu_squared is not None
+    assert account.certifies(PrivacyLoss.pure(0.01), charge)
+    assert not account.certifies(PrivacyLoss.pure(0.01), forged)
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 10**5), Fraction(1, 10**9)])
+def test_renyi_room_is_that_of_the_published_conversion(delta):
+    """Canonne, Kamath & Steinke, Proposition 12: ε = ε(α) + ln(1 − 1/α) − ln(αδ)/(α − 1)."""
+    room = renyi_room(ORDERS, (delta,) * len(ORDERS))
+
+    for alpha, space in zip(map(float, ORDERS), room, strict=True):
+        exact = -math.log1p(-1 / alpha) + math.log(alpha * delta) / (alpha - 1)
+        assert float(space) == pytest.approx(exact, rel=1e-9)
+
+
+def test_epsilon_of_orders_is_the_least_that_fits():
+    shares = split_delta(Fraction(1), Fraction(1, 10**6))
+    sums = tuple(alpha / 100 for alpha in ORDERS)
+    alone = epsilon_by_order(sums, shares)
+    least = epsilon_of_orders(sums, shares)
+
+    assert sum(shares) == Fraction(1, 10**6)
+    assert orders_fit(alone, least)
+    assert not orders_fit(alone, least - Fraction(1, 1 << 40))
+    assert epsilon_of_orders((None,) * len(ORDERS), shares) is None
 
 
 # What is left

@@ -42,8 +42,11 @@ class NormalLoss:
     def derivatives(self, c):
         return self.mu_squared / 2 * (c + c * c), self.mu_squared * (0.5 + c), self.mu_squared
 
-    def decay(self, t):
+    def decay(self, t, c):
         return -self.mu_squared * t * t / 2
+
+    def moment_error(self, z):
+        return 0 * z.real
 
 
 def steps(rate, sigma, count, *, added):

@@ -62,6 +62,26 @@ def test_quadrature_is_enclosed(monkeypatch):
     assert not holds(whole.make_contour(plan))
 
 
+@pytest.mark.parametrize("simple", [False, True])
+def test_the_step_of_the_nodes_is_enclosed(monkeypatch, simple):
+    """Nodes that lie too far apart, with a bound on shifted lines and with one in closed form."""
+    monkeypatch.setattr(subsampled_gaussian, "NODES_EXPONENT", -8.0)
+    monkeypatch.setattr(subsampled_gaussian, "MAX_LOST", math.inf)
+    whole = steps(0.3, 4.0, 1)
+    # One step in closed form.
+    epsilon, delta = 0.1, 0.00484326377392980
+    plan = planned(whole, epsilon, delta)
+    plan.is_simple = simple
+    assert holds(whole.make_contour(plan), epsilon, delta)
+    make = QuadratureNodes.__init__
+
+    def without(nodes, *values, log_error, **more):
+        make(nodes, *values, log_error=tuple(np.full_like(side, -math.inf) for side in log_error), **more)
+
+    monkeypatch.setattr(QuadratureNodes, "__init__", without)
+    assert not holds(whole.make_contour(plan), epsilon, delta)
+
+
 FEW = (1e-3, 0.8, 2)
 FEW_EPSILON, FEW_DELTA = 1e-3, 0.0005202382170811
 """δ of two steps: the closed form of one, averaged over the other by a fine sum."""

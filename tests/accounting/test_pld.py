@@ -502,7 +502,7 @@ def test_bin_masses_are_computed_in_batches(monkeypatch):
 
 
 class Rough:
-    """A law with a cell whose loss no point can take, and one with none at all."""
+    """A law with a cell of a loss that no point can take, and one with none at all."""
 
     support = (-1.0, 1.0)
     coarse_grid = np.linspace(-1.0, 1.0, 5)

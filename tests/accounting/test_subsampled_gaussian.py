@@ -20,7 +20,7 @@ def steps(rate, sigma, *, added, count=1.0):
 
 
 class Fine:
-    """The tilted law on many points: E[e^(zL)] is a sum, whose error at these is beyond doubles."""
+    """The tilted law on many points: E[e^(zL)] is a sum with an error beyond doubles."""
 
     def __init__(self, rate, sigma, tilt, *, added):
         self.step = 2.0**-11 * sigma

@@ -70,13 +70,13 @@ def _beside_as_given(data) -> Config | None:
         return None
     config = read_config(path.parent / CONFIG_NAME)
     same = [table.name for table in config.tables if Path(table.path).resolve() == path.resolve()]
-    return replace(config, opened=same[0]) if same else None
+    return replace(config, opened_table=same[0]) if same else None
 
 
 @contextmanager
 def declared_beside_the_path_as_given():
     """A44: hubbub.toml is looked for beside the link, not beside the file that it leads to."""
-    with _patched(sources__find_config=_beside_as_given, cli__query__find_config=_beside_as_given):
+    with _patched(sources__find_config=_beside_as_given, cli__dataset_options__find_config=_beside_as_given):
         yield
 
 

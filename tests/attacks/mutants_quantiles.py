@@ -26,6 +26,14 @@ def half_the_span(counts):
     return _law(_scores(counts, Fraction(sum(counts), 2)), 2 * _POWER)
 
 
+def round_numbers_of_the_rows(counts):
+    """A85: of the round numbers only those that occur in the rows weigh more."""
+    law, most = _law(_scores(counts, Fraction(sum(counts), 2)), _POWER)
+    weights = {cell: chance * (50 if counts[cell[0]] else 1) for cell, chance in law.items()}
+    total = sum(weights.values())
+    return {cell: weight / total for cell, weight in weights.items()}, most
+
+
 def rank_rounded_by_the_data(counts):
     """A76: the rank is that of a row, ⌈N/2⌉ with the N of the data: it moves by 1 where N/2 moves by ½."""
     return _law(_scores(counts, -(-sum(counts) // 2)), _POWER)

@@ -71,7 +71,19 @@ import pytest
 from attacks import mutants, sql_mutants
 
 THEMES = ["floats", "integers", "samplers", "selection", "parameters", "entropy", "time", "sql"]
-EDGES = ["outcome", "files", "ledger", "declared", "training", "policy", "meaning", "grid", "quantiles"]
+EDGES = [
+    "outcome",
+    "files",
+    "ledger",
+    "declared",
+    "training",
+    "policy",
+    "meaning",
+    "grid",
+    "quantiles",
+    "synopsis",
+    "synthesis",
+]
 
 
 def _table():
@@ -99,7 +111,7 @@ def _edges():
 def test_every_row_of_the_catalogue_is_attacked():
     edges = [row for module, _ in _edges().values() for row, *_ in _lines(module.__doc__)]
     assert sorted({name.partition("-")[0] for name in (*_table(), *edges)}) == [
-        f"A{number:02}" for number in range(1, 78)
+        f"A{number:02}" for number in range(1, 91)
     ]
     assert len(set(edges)) == len(edges)
 

@@ -5,7 +5,7 @@
 | A43 | the same rows under other names: hard link, pattern, view, Arrow dataset, copy, rows in memory | places_by_their_paths |
 | A43-word | the same, with the word that they are new | places_by_their_paths |
 | A44 | a link to the data from a folder that has no hubbub.toml | declared_beside_the_path_as_given |
-| A54 | an output whose ending is not known | any_ending |
+| A54 | an output with an ending that is not known | any_ending |
 | A61 | declared rows as a mapping, a pattern, a member; another ledger, unit or account than declared | what_is_passed_wins |
 | A61-population | a smaller population than declared, which allows a larger δ | what_is_passed_wins |
 | A61-member | one file of a declared pattern, or more files than were declared | what_is_passed_wins |
@@ -303,6 +303,7 @@ def _hostile_commands():
         ("plan", *asked, *keys, "--format", "json"),
         ("plan", "data/visits.parquet", *named),
         ("limits", "data/visits.parquet", "--epsilon", "1", "--by", f"region{HOSTILE}"),
+        ("functions", HOSTILE),
         ("plan", *other, f'SELECT SUM("{column}") AS s FROM h'),
         ("plan", *other, "SELECT SUM(nothing) AS s FROM h"),
         ("plan", *other, f"SELECT COUNT(*) AS n FROM h{HOSTILE}"),
@@ -332,6 +333,20 @@ def _hostile_commands():
         ("ledger", "backup", f"b{plain}", "--ledger", "l"),
         ("ledger", "restore", f"b{plain}", "--ledger", f"r{plain}", "--nothing-since"),
         ("ledger", "list", "--ledger", HOSTILE),
+        ("synopsis", "data/visits.parquet", "--epsilon", "1", "--delta", HOSTILE, "--output", "s.synopsis"),
+        ("synopsis", "data/visits.parquet", "--epsilon", "1", "--delta", "1e-6", "--columns", f"a,{HOSTILE}"),
+        ("synthesize", f"{HOSTILE}.synopsis", "--output", f"{plain}.csv"),
+        (
+            "synthesize",
+            "data/visits.parquet",
+            "--epsilon",
+            "1",
+            "--cuts",
+            f"{HOSTILE}=1",
+            "--output",
+            "s.csv",
+        ),
+        ("audit", f"{HOSTILE}:f", "--epsilon", "1"),
         ("release", HOSTILE, "--epsilon", "1"),
         ("toss", HOSTILE),
         (HOSTILE,),

@@ -19,7 +19,7 @@ def _one_by_one(mechanism):
 
 
 def _together(make):
-    """A vector of n coordinates, each with noise of its own, from a mechanism made for so many."""
+    """A vector of n coordinates, each with noise of its own, from a mechanism made for n."""
     return lambda x, n: make(coordinates=n).release(np.full(n, float(x))).value
 
 

@@ -27,7 +27,7 @@ GRIDS = [((4.99, 9.99), (0, 5000)), ((0.02, 0.03), (0, 5000)), ((0.1, 0.7), (-10
 
 
 def without_noise(values, bounds, copies, what):
-    """What ours adds up, before the noise, of each value so many times."""
+    """What ours adds up, before the noise, of each value several times."""
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT i AS unit, v AS x FROM UNNEST($v) AS w(v), range($n) AS r(i)",
@@ -140,7 +140,7 @@ def joined(rows, copies, sides):
 
 
 def attack_A39(target):
-    """One row that becomes ten million, or a few that become so many; time would tell who has them."""
+    """One row that becomes ten million, or a few that become as many; time would tell who has them."""
     for rows, copies, sides in ((1, 10, 7), (3000, 1, 2), (300, 1, 3), (50, 4, 3)):
         with suppress(hb.HubbubError):
             if target([(1, float(place), "a") for place in range(rows)], copies, sides) > 10**6:

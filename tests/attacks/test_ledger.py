@@ -10,7 +10,7 @@
 | A41 | forks eight children, of which each spends the whole of an account in memory | InEveryChild |
 | A42 | plants a made-up answer under a question that somebody will ask | Believing |
 | A42-blocked | keeps everybody from asking a question by a line of cost 0 under its key | Blocked |
-| A42-odd | writes lines whose JSON makes `verify` fail | raises_at_odd_lines |
+| A42-odd | writes lines with JSON that makes `verify` fail | raises_at_odd_lines |
 | A45 | charges a loss of a class of her own, which says that it costs nothing | TakesItsWord |
 """
 

@@ -16,7 +16,7 @@ from unittest import mock
 import pandas as pd
 
 import hubbub as hb
-import hubbub.dataset
+import hubbub.sql.composite_plan
 from attacks import mutants_outcome as mutants
 from attacks.rows import Row, both_tests
 from hubbub.accounting import Budget
@@ -52,7 +52,7 @@ def _draws(target, ends):
 
     with tempfile.TemporaryDirectory() as folder, _opened(folder) as data:
         plan = data.sql("SELECT COUNT(*) AS n FROM people WHERE who > 1 ORDER BY n", epsilon=PRICE)
-        with mock.patch.object(hubbub.dataset, "execute", drawn):
+        with mock.patch.object(hubbub.sql.composite_plan, "execute", drawn):
             for _ in range(10):
                 with suppress(BaseException):  # that is what is observed
                     target(data, plan)

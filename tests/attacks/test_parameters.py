@@ -67,7 +67,7 @@ def _spent(sigma, epsilon):
 
 
 def _by_the_curve(epsilon, delta):
-    """The least double σ whose loss claims δ at ε: what calibrating by the reported curve would give."""
+    """The least double σ with a loss that claims δ at ε: as calibrating by the reported curve gives."""
     low, high = 1e-3, 1e6
     for _ in range(60):
         middle = math.sqrt(low * high)

@@ -4,6 +4,7 @@
 |---|---|---|
 | A75 | one row more at an end, then the ratio of all probabilities, in fractions | half_the_span |
 | A76 | one row more, so that half of the rows is a whole number or not | rank_rounded_by_the_data |
+| A85 | one row more in a cell that had none, where a round number weighs more | round_numbers_of_the_rows |
 | A77 | one person with a thousand rows | rows_counted_as_they_are |
 """
 
@@ -42,6 +43,18 @@ def attack_A75(target):
     return _leaks(target, [*vectors(5, 4), (1, 0, 4, 0, 1)])
 
 
+def round_law_of(counts):
+    """Ours: as `law_of`, with a round number in two cells."""
+    numbers = ((0, 0, 30), (3, 0, 20))
+    selection = make_selection((HALF,), 1, weights=(1,) * len(counts), parts=1, round_numbers=numbers)
+    return exact_law(selection, counts), Fraction(2) ** power_of_two(selection)
+
+
+def attack_A85(target):
+    """All databases of five cells with up to three rows."""
+    return _leaks(target, vectors(5, 3))
+
+
 def attack_A76(target):
     """The same."""
     return _leaks(target, [*vectors(5, 4), (1, 0, 4, 0, 1)])
@@ -70,6 +83,7 @@ def attack_A77(target):
 
 
 ROWS = [
+    Row("A85", attack_A85, {"median": round_law_of}, mutants.round_numbers_of_the_rows),
     Row("A75", attack_A75, {"median": law_of}, mutants.half_the_span),
     Row("A76", attack_A76, {"median": law_of}, mutants.rank_rounded_by_the_data),
     Row("A77", attack_A77, {"median": cells_of_rows}, mutants.rows_counted_as_they_are),

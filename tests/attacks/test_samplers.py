@@ -48,7 +48,7 @@ def _twice_zero(scale):
 
 
 def _events(scale):
-    """Zero, both signs, odd and three to the lowest digits, and how much lies beyond so many scales."""
+    """Zero, both signs, odd and three to the lowest digits, and how much lies beyond some scales."""
     tails = [lambda x, far=far: np.abs(x) > far * scale for far in (0.25, 0.5, 1, 1.5, 2, 3, 5)]
     digits = [lambda x: x == 0, lambda x: x > 0, lambda x: x < 0, lambda x: x % 2 == 1, lambda x: x % 8 == 3]
     return (*tails, *digits)
@@ -110,7 +110,7 @@ def attack_A20(fit, target):
     return fit.finds(target)
 
 
-TOLD = (lambda told: told == 1,)
+TOLD = (lambda answer: answer == 1,)
 LOUD = 2.4
 """Where 5 % of ε show soonest."""
 

@@ -74,7 +74,7 @@ GAUSSIAN_KEYS = GaussianPartitionSelection(Fraction(1), 3, 1)
 
 
 def _kept(mechanism):
-    """Which of n keys are kept, each of so many units."""
+    """Which of n keys are kept, each of the same number of units."""
     return lambda units, n: np.isin(np.arange(n), mechanism.release(np.full(n, units)).value)
 
 

@@ -19,7 +19,7 @@ ROW = hb.Unit.row()
 
 @cache
 def dataset(unit, low, high):
-    """A connection and its dataset, whose rows change: opening them takes longer than a query."""
+    """A connection and its dataset, with rows that change: opening them takes longer than a query."""
     connection = mutants.table([])
     bounds = {"cost": (low, high)}
     return connection, hb.open(

@@ -87,11 +87,11 @@ def attack_A41(target):
         torch.set_num_threads(threads)
 
 
-def _step(steps, told):
+def _step(steps, pipe):
     try:
-        told.send(next(steps))
+        pipe.send(next(steps))
     except HubbubError:
-        told.send(None)
+        pipe.send(None)
 
 
 OURS = SimpleNamespace(resume=lambda trainer, path: trainer.resume(path))

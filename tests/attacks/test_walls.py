@@ -86,7 +86,7 @@ INSIDE = {
     "by the unit": "SELECT patient, COUNT(*) FROM visits GROUP BY patient",
     "a window": "SELECT SUM(cost) OVER () FROM visits",
     "a scalar sub-query": "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)",
-    "except": "SELECT COUNT(*) FROM (SELECT patient FROM visits EXCEPT SELECT patient FROM visits) AS e",
+    "except": "SELECT COUNT(*) FROM (SELECT region FROM visits EXCEPT SELECT region FROM visits) AS e",
     "the other's view": 'SELECT COUNT(*) FROM "_raw_visits"',
     "a schema": "SELECT COUNT(*) FROM temp.visits",
     "our keys": "SELECT COUNT(*) FROM _keys0",

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from audit.zoo.noise import seeded
 from hubbub.accounting import PrivacyLoss
-from hubbub.audit import audit
+from hubbub.audit import Claim, audit_runs, audit_training, white_box
 from hubbub.audit.training import _tail_bound, epsilon_lower_bound
 from hubbub.errors import InvalidInput
 from hubbub.mechanisms import additive
@@ -38,7 +39,7 @@ def trainer(sampling_rate=0.9, steps=2, noise_multiplier=20.0, width=60, lot_siz
 
 
 def found(of, canaries=1500):
-    return audit(of, canaries=canaries, delta=1e-15, confidence=1 - DOUBT)
+    return audit_training(of, canaries=canaries, delta=1e-15, confidence=1 - DOUBT)
 
 
 def test_audit_accepts_a_correct_trainer():
@@ -103,7 +104,7 @@ def test_audited_run_is_charged_and_restored():
     with pytest.raises(InvalidInput, match="has begun"):
         found(of)
     with pytest.raises(InvalidInput, match="more canaries than parameters"):
-        audit(trainer(), canaries=10**6)
+        audit_training(trainer(), canaries=10**6)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
@@ -131,3 +132,39 @@ def test_lower_bound_of_a_gaussian_is_below_its_epsilon():
     right = int(coins[order[-300:]].sum() + (~coins[order[:300]]).sum())
     shown = epsilon_lower_bound(coins.size, 600, right, 1e-6, 0.01)
     assert 1 < shown < PrivacyLoss.gaussian(1).epsilon(1e-6)
+
+
+# Several runs
+
+
+def small_trainer(width=24):
+    model = nn.Linear(width, 8)
+    return make_private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        (torch.zeros(2, width), torch.zeros(2, dtype=torch.long)),
+        loss=F.cross_entropy,
+        clipping_norm=1.0,
+        sampling_rate=1,
+        steps=1,
+        noise_multiplier=1.0,
+        lot_size=10,
+        account=None,
+        allow_large_epsilon=True,
+    )
+
+
+@pytest.mark.long
+def test_clipping_norm_twice_too_high_is_found(monkeypatch):
+    monkeypatch.setattr(clipping, "_CLIP_SHARE", 2.0)
+    with seeded("twice"):
+        result = audit_runs(white_box(small_trainer), claim=Claim.gaussian(1.0), canaries=150, runs=60)
+    assert result.refuted
+
+
+@pytest.mark.long
+def test_correct_trainer_is_not_refuted():
+    with seeded("trainer"):
+        result = audit_runs(white_box(small_trainer), claim=Claim.gaussian(1.0), canaries=150, runs=25)
+    assert not result.refuted
+    assert result.lower > 0.3

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import stat
@@ -16,6 +17,7 @@ import duckdb
 import pytest
 from rich.console import Console
 
+import hubbub as hb
 from cli.terminal import run
 from hubbub.cli.demo import write_visits
 from hubbub.cli.options import parse_group_keys
@@ -207,9 +209,55 @@ def test_an_error_is_turned_into_an_epsilon():
 
 
 def test_epsilon_for_an_error_is_printed_to_stderr():
-    out = run("query", *COUNT, "--error", "n=50", "--format", "json")
+    out = run("query", *COUNT, "--error", "n=50", "--rows-per-unit", "5", "--format", "json")
     assert "takes ε = " in out.stderr
     json.loads(out.stdout)
+
+
+def test_no_error_is_promised_for_a_limit_that_is_not_known():
+    out = run("query", *COUNT, "--error", "n=50")
+    assert out.code != 0
+    assert "a contribution bound is found when the query runs" in out.stderr
+    assert "declare --rows-per-unit" in out.stderr
+
+
+def test_consistent_counts_are_added_as_a_column():
+    words = (
+        "visits.parquet",
+        BY_REGION,
+        "--unit",
+        "patient",
+        "--epsilon",
+        "1",
+        "--rows-per-unit",
+        "5",
+        *KEYS,
+    )
+    answer = answer_of(*words, "--consistent", "n")
+    assert len(answer["n_consistent"]) == len(answer["n"])
+    assert all(value >= 0 and value == int(value) for value in answer["n_consistent"])
+    assert abs(sum(answer["n_consistent"]) - max(0, sum(answer["n"]))) <= 1
+
+
+@pytest.mark.parametrize(
+    "more", [("--consistent", "region"), ("--consistent", "m"), ("--consistent", "n", "--exact")]
+)
+def test_columns_without_consistent_answers_are_refused_before_the_charge(more):
+    words = (
+        "visits.parquet",
+        BY_REGION,
+        "--unit",
+        "patient",
+        "--epsilon",
+        "1",
+        "--rows-per-unit",
+        "5",
+        *KEYS,
+    )
+    with mock.patch.object(Dataset, "run", side_effect=AssertionError):
+        out = run("query", *words, *more)
+    assert out.code != 0
+    assert "consistent answers are asked for" in out.stderr
 
 
 # Plans
@@ -463,6 +511,8 @@ def test_ledger_records_spending_and_previews():
     words = ("query", *COUNT, "--ledger", "x.ledger")
     refused = run(*words, "--epsilon", "1").stderr
     assert "there is no account 'visits': a new account needs a unit and a budget" in refused
+    assert "Fix: run `hubbub budget open visits" in refused
+    assert not Path("x.ledger").exists()
     run("budget", "open", "visits", "--unit", "patient", "--epsilon", "1.5", "--ledger", "x.ledger")
     first = run(*words, "--epsilon", "1")
     assert "left in the ledger: ε = 0.5" in first.stdout
@@ -510,10 +560,19 @@ def test_dataset_reports_its_progress():
 
 
 @pytest.mark.slow
-def test_command_starts_without_query_imports():
-    code = "import hubbub.cli, sys; print([m for m in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for module in ("duckdb", "sqlglot", "hubbub.dataset"):
+def test_losses_are_shown_without_query_imports():
+    code = (
+        "import sys; sys.argv = ['hubbub', 'loss', '--gaussian', '2', '--delta', '1e-6']\n"
+        "from hubbub.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([m for m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(hb.__file__).parent.parent)}
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    ).stdout
+    assert "closed form" in loaded
+    for module in ("duckdb", "sqlglot", "scipy", "pyarrow", "hubbub.dataset"):
         assert f"'{module}'" not in loaded
 
 

@@ -384,7 +384,7 @@ def seen(source, *texts):
 
 
 def before_duckdb_2(monkeypatch):
-    """A DuckDB whose Parquet reader fails on text that is not UTF-8."""
+    """A DuckDB with a Parquet reader that fails on text that is not UTF-8."""
     monkeypatch.setattr("hubbub.engines.file_formats.decodes_any_text", lambda _: False)
 
 

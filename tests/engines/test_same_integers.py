@@ -12,7 +12,7 @@ from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Unsupported
 from internals import engine_of
-from sql.neighbours import NUMBERS, WEIRD, World, case, databases, seeded
+from sql.neighbours import NUMBERS, SPELLINGS, WEIRD, World, case, databases, seeded
 from sql.test_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
 from sql.test_expressions import WORDS as OTHER_WORDS
 
@@ -235,14 +235,14 @@ def integers(found):
     return sorted(zip(*(map(repr, found[name].tolist()) for name in names), strict=True))
 
 
-def check_queries(tables_in, other, count, seed, unit):
+def check_queries(tables_in, other, count, seed, unit, *, sources=()):
     """Where keys are kept by a hash, which is each engine's own, they are as many."""
     one, two = World.of(unit), World.of(unit, tables_in(other))
     ran = 0
     for number in range(count):
         rng = seeded("engines", seed, unit.key, number)
         try:
-            asked = case(rng, one)
+            asked = case(rng, one, sources)
             engine_of(two.dataset).compile(asked.plan.query.rows)
         except Unsupported:
             continue
@@ -269,6 +269,16 @@ UNITS = {"unit": hb.Unit("u"), "row": hb.Unit.row()}
 @pytest.mark.parametrize("unit", UNITS)
 def test_queries_agree_on_postgres(tables_in, unit):
     assert check_queries(tables_in, "PostgreSQL", 6, "short", UNITS[unit]) > 2
+
+
+def test_other_spellings_agree_on_postgres(tables_in):
+    assert check_queries(tables_in, "PostgreSQL", 8, "spellings", UNITS["unit"], sources=SPELLINGS) > 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other", OTHERS)
+def test_many_other_spellings_agree(tables_in, other):
+    assert check_queries(tables_in, other, 40, "long spellings", UNITS["unit"], sources=SPELLINGS) > 10
 
 
 def test_queries_agree_on_spark(tables_in):

@@ -23,7 +23,7 @@ BY_DESIGN = {
     "check_dtype_object": "a cell that is no number makes its row count as none: an error would tell of it",
     "check_estimators_empty_data_messages": "that there are no rows is a secret, too",
     "check_supervised_y_2d": "a column of one is taken as it is: nothing warns",
-    "check_supervised_y_no_nan": "a row whose answer is not finite counts as none",
+    "check_supervised_y_no_nan": "a row with an answer that is not finite counts as none",
     "check_classifiers_regression_target": "labels that were not declared count as none",
     "check_fit2d_1sample": "classes are declared, two or more; the check has one",
     "check_estimator_sparse_array": "there is no with_mean to switch off for sparse rows, which are refused",

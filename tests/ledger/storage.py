@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hubbub.accounting import Budget
 from hubbub.ledger import Ledger, LedgerAccount
-from hubbub.ledger.location import HeadFile
+from hubbub.ledger.copy_detection import HeadFile
 from hubbub.ledger.postgres import LOCATION_QUERY
 from hubbub.ledger.sqlite import SQLiteStore, read_ledger_id
 from hubbub.unit import Unit

@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from unittest import mock
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import hubbub as hb
 import hubbub.ledger.entries
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
+from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
@@ -190,6 +192,17 @@ def test_analyst_spends_within_her_budget_and_the_accounts(storage):
         Fraction(3, 10),
         0,
     )
+
+
+def test_a_grant_in_use_keeps_its_purpose(storage):
+    owner = account(storage.open())
+    owner.grant("ada", Budget(0.3, 1e-6))
+    owner.grant("ada", Budget(0.3, 1e-6, purpose="training"))
+    owner.for_analyst("ada").charge("a count", TENTH)
+    with pytest.raises(InvalidInput, match="fixed before anything was spent"):
+        owner.grant("ada", Budget(0.3, 1e-6, purpose="few queries"))
+    owner.grant("ada", Budget(0.4, 1e-6, purpose="training"))
+    assert owner.for_analyst("ada").remaining().epsilon < Fraction(4, 10)
 
 
 def test_refused_charge_changes_neither_budget(storage):
@@ -401,3 +414,58 @@ def test_accounts_and_ledgers_cannot_be_copied_or_pickled(storage, made):
                 made(one)
         owner.charge("a count", PrivacyLoss.pure(1))
         assert owner.remaining().epsilon == 0
+
+
+# One neighbouring relation
+
+POISSON = PrivacyLoss.gaussian(Fraction(1, 10)).poisson_subsampled(Fraction(1, 100))
+FIXED_SIZE = PrivacyLoss.gaussian(Fraction(1, 10)).subsampled_without_replacement(1000, 10)
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "own", "other"),
+    [(Neighbours.ADD_REMOVE, POISSON, FIXED_SIZE), (Neighbours.SUBSTITUTE, FIXED_SIZE, POISSON)],
+)
+def test_losses_of_another_relation_are_refused(storage, neighbours, own, other):
+    unit = Unit("patient", neighbours)
+    ledger = storage.open()
+    for spender in (ledger.account("visits", unit, Budget(1, 1e-6)), InMemoryAccount(Budget(1, 1e-6), unit)):
+        spender.charge("its own relation", own)
+        spender.charge("any relation", TENTH)
+        with pytest.raises(Refused, match="different neighbouring relations"):
+            spender.charge("another relation", other)
+    assert ledger.verify().ok
+
+
+def test_an_account_without_a_unit_keeps_the_relation_of_its_first_charge():
+    spender = InMemoryAccount(Budget(1, 1e-6))
+    spender.charge("any relation", TENTH)
+    spender.charge("a sample of fixed size", FIXED_SIZE)
+    with pytest.raises(Refused, match="different neighbouring relations"):
+        spender.charge("a Poisson sample", POISSON)
+    with pytest.raises(Refused, match="different neighbouring relations"):
+        spender.charge("any relation", TENTH, unit=Unit("patient", Neighbours.ADD_REMOVE))
+    spender.charge("any relation", TENTH, unit=Unit("patient", Neighbours.SUBSTITUTE))
+
+
+def test_filters_are_read_while_another_thread_clears_what_is_remembered(storage, monkeypatch):
+    spender = account(storage.open())
+    spender.charge("a count", TENTH)
+    hubbub.ledger.entries._FILTERS.clear()
+    monkeypatch.setattr(hubbub.ledger.entries, "_cache_filter", lambda *_: None)
+    assert spender.spent().epsilon == Fraction(1, 10)
+
+
+def test_the_charge_that_opened_a_stage_is_certified_anew_when_its_key_is_asked_again(storage):
+    run = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 100
+    ledger = storage.open()
+    spender = ledger.account("visits", PATIENT, Budget(4, 1e-6))
+    charge = spender.record_charge("a run", run, key="run")
+    assert not spender.record_charge("a run", run, key="run").is_new
+    entry, payer = spender.entry(charge.number), spender.privacy_filter
+    assert hubbub.ledger.entries.is_fully_paid(entry, payer)
+    opens = entry.body["charged"][""]["opens"]
+    for change in ({"limit": "0"}, {"cuts": "0"}, {"limit": "1"}):
+        forged = copy.deepcopy(entry.body)
+        forged["charged"][""]["opens"] = {**opens, **change}
+        assert not hubbub.ledger.entries.is_fully_paid(replace(entry, text=canonical_json(forged)), payer)

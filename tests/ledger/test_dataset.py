@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import hubbub as hb
-import hubbub.dataset
+import hubbub.sql.composite_plan
 from hubbub.accounting import Budget
 from hubbub.errors import BudgetExceeded, EngineFailed, InvalidInput, Refused
 from hubbub.estimators import StandardScaler
@@ -206,7 +206,7 @@ def test_concurrent_question_waits_for_the_running_answer(ledger):
         return hubbub.sql.executor.execute(*given, **named)
 
     thread = threading.Thread(target=ask_too)
-    with mock.patch.object(hubbub.dataset, "execute", slow):
+    with mock.patch.object(hubbub.sql.composite_plan, "execute", slow):
         first = ask(one)
         thread.join(60)
     assert second[0].value.to_dict() == first.value.to_dict()
@@ -223,7 +223,7 @@ def test_question_asked_within_its_own_run_is_charged_again(ledger):
             inner[0] = ask(two)
         return hubbub.sql.executor.execute(*given, **named)
 
-    with mock.patch.object(hubbub.dataset, "execute", meanwhile):
+    with mock.patch.object(hubbub.sql.composite_plan, "execute", meanwhile):
         outer = ask(one)
     assert outer.label()["entry"] != inner[0].label()["entry"]
     assert one.account.spent().epsilon == Fraction(1, 5)

@@ -110,7 +110,7 @@ def test_windows_and_analysts_are_written_as_committed(second, folder):
 
 
 def facts(ledger):
-    """What its lines say, but for the marks, and the figures, whose last digits may be another machine's."""
+    """What its lines say, but for the marks, and the figures: their last digits may be another machine's."""
     for entry in ledger.entries():
         if entry.kind == "restore":
             continue

@@ -18,7 +18,7 @@ HALF, MOST = PrivacyLoss.pure(Fraction(1, 2)), PrivacyLoss.pure(Fraction(7, 10))
 
 
 class Paused(PostgresStore):
-    """A store whose next writer stops with all its work done, just before it commits, until told to go on."""
+    """A store that stops its next writer just before it commits, until it may go on."""
 
     def __init__(self, address):
         super().__init__(address)

@@ -1,4 +1,4 @@
-"""A ledger's file: whose it is, how it is made, and what is said where it cannot be used."""
+"""A ledger's file: its owner, how it is made, and what is said where it cannot be used."""
 
 import multiprocessing
 import os

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import hubbub as hb
-import hubbub.dataset
+import hubbub.sql.composite_plan
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.errors import BudgetExceeded, EngineFailed, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger, stored_outcomes
@@ -87,7 +87,7 @@ class Asked:
             return hubbub.sql.executor.execute(*given, **named)
 
         try:
-            with mock.patch.object(hubbub.dataset, "execute", counted):
+            with mock.patch.object(hubbub.sql.composite_plan, "execute", counted):
                 return self.data.run(self.plan).value.to_dict()
         except BaseException as problem:
             hangs = [problem.__cause__, problem.__context__]
@@ -216,7 +216,7 @@ def test_refusal_keeps_its_class_and_message(ledger):
     data = opened(ledger)
     said = []
     for way in (refused, hubbub.sql.executor.execute):
-        with mock.patch.object(hubbub.dataset, "execute", way), pytest.raises(Refused) as raised:
+        with mock.patch.object(hubbub.sql.composite_plan, "execute", way), pytest.raises(Refused) as raised:
             data.run(data.sql(QUESTIONS["ordered"], epsilon=0.1))
         assert (raised.value.__cause__, raised.value.__context__) == (None, None)
         said.append((type(raised.value), str(raised.value)))
@@ -349,12 +349,18 @@ def test_replaced_charges_are_named_in_entries(ledger):
 def test_failure_is_run_again_for_a_new_charge_only(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
+    with (
+        mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError(SECRET)),
+        pytest.raises(EngineFailed),
+    ):
         data.run(plan)
     with pytest.raises(EngineFailed, match="after it was charged"):
         data.run(plan)
     assert data.account.spent().epsilon == 1
-    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError(SECRET)), pytest.raises(EngineFailed):
+    with (
+        mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError(SECRET)),
+        pytest.raises(EngineFailed),
+    ):
         data.run(plan, again=True)
     assert data.account.spent().epsilon == 2
     found = data.run(plan, again=True).value
@@ -368,7 +374,7 @@ def test_failure_is_run_again_for_a_new_charge_only(ledger):
 def test_refusal_is_not_run_again(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.dataset.execute", side_effect=made(Refused)), pytest.raises(Refused):
+    with mock.patch("hubbub.sql.composite_plan.execute", side_effect=made(Refused)), pytest.raises(Refused):
         data.run(plan)
     with pytest.raises(Refused):
         data.run(plan, again=True)
@@ -379,7 +385,7 @@ def test_refusal_is_not_run_again(ledger):
 def test_failure_can_be_asked_again_after_it_is_fixed(ledger, kind):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.dataset.execute", side_effect=made(kind)), pytest.raises(kind):
+    with mock.patch("hubbub.sql.composite_plan.execute", side_effect=made(kind)), pytest.raises(kind):
         data.run(plan)
     with pytest.raises(kind):
         data.run(plan)
@@ -392,7 +398,10 @@ def test_failure_is_no_part_of_later_answers(ledger):
     prices = [Fraction(1, 10), Fraction(2, 10)]
     for price in prices:
         plan = data.sql(QUESTIONS["combined"], epsilon=price)
-        with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
+        with (
+            mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError),
+            pytest.raises(EngineFailed),
+        ):
             data.run(plan)
     answer = data.run(plan, again=True).value.to_dict()
     assert sum("replaces" in entry.body for entry in data.account.entries()) == 1
@@ -410,7 +419,10 @@ def test_failure_is_no_part_of_later_answers(ledger):
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_concurrent_reruns_are_charged_once(ledger, name):
     plans = [(data := opened(ledger), data.sql(QUESTIONS[name], epsilon=Fraction(1, 10))) for _ in range(8)]
-    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
+    with (
+        mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError),
+        pytest.raises(EngineFailed),
+    ):
         plans[0][0].run(plans[0][1])
     start, seen = threading.Barrier(8), []
 
@@ -431,7 +443,10 @@ def test_concurrent_reruns_are_charged_once(ledger, name):
 def test_rerun_beyond_the_budget_keeps_the_stored_failure(ledger):
     data = opened(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=6)
-    with mock.patch("hubbub.dataset.execute", side_effect=MemoryError), pytest.raises(EngineFailed):
+    with (
+        mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError),
+        pytest.raises(EngineFailed),
+    ):
         data.run(plan)
     for _ in range(2):
         with pytest.raises(BudgetExceeded):

@@ -10,7 +10,7 @@ from hubbub.errors import LedgerFailed
 from hubbub.ledger.entries import START, Entry, digest
 from hubbub.ledger.verify import Replay
 from hubbub.report.label import History, label
-from hubbub.unit import Unit, Window
+from hubbub.unit import Neighbours, Unit, Window
 from ledger.storage import File, account
 
 TENTH = PrivacyLoss.pure(Fraction(1, 10))
@@ -203,7 +203,7 @@ def problem_of(entries):
 
 
 def given_up(storage):
-    """A key whose first outcome was lost, charged anew and released; and another key, released."""
+    """A key that was charged anew and released after its first outcome was lost, and another, released."""
     with storage.open() as ledger:
         owner = account(ledger)
         owner.record_release(owner.record_charge("a count", TENTH, key="other").number, "41")
@@ -230,6 +230,20 @@ def test_replaced_charge_must_have_had_the_key(storage, change, problem):
         given_up(storage), lambda n, kind, who, body: (kind, who, change(body) if n == 5 else body)
     )
     assert problem_of(entries) == problem
+
+
+def test_charge_for_another_relation_is_found(storage):
+    """A sample of fixed size, in an account for units that are added or removed."""
+    with storage.open() as ledger:
+        loss = PrivacyLoss.gaussian(Fraction(1, 10)).subsampled_without_replacement(1000, 10)
+        unit = Unit("patient", Neighbours.SUBSTITUTE)
+        ledger.account("visits", unit, Budget(1, 1e-6)).charge("a sample", loss)
+        assert ledger.verify().ok
+
+    def change(number, kind, who, body):
+        return kind, who, {**body, "neighbours": "add/remove"} if "neighbours" in body else body
+
+    assert problem_of(forged(storage, change)) == "was charged for another neighbouring relation"
 
 
 def test_key_moved_to_another_entry_is_found(storage):
@@ -272,6 +286,15 @@ def cheaper(body):
             "does not fit the budget",
         ),
         (2, lambda k, w, b: (k, w, {**b, "analyst": ""}), "grants a budget to the owner"),
+        (
+            11,
+            lambda k, w, b: (
+                k,
+                w,
+                {**b, "filter": PrivacyFilter(Budget(0.6, purpose="training")).to_json()},
+            ),
+            "changes the purpose",
+        ),
         (1, lambda k, w, b: (k, w, {**b, "epsilon": "2"}), "a budget other than it states"),
         (1, lambda k, w, b: (k, w, {**b, "delta": "1/2"}), "a budget other than it states"),
         (4, lambda k, w, b: (k, w, {**b, "unit": "somebody else"}), "for another unit"),

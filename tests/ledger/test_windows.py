@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hubbub as hb
 from cli.terminal import run
-from hubbub.accounting import Budget, PrivacyLoss
+from hubbub.accounting import Budget, PrivacyLoss, PrivacyOdometer
 from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
 
@@ -208,6 +208,21 @@ def test_an_analyst_has_a_grant_for_each_window(ledger):
     with pytest.raises(Refused, match="ada has no budget"):
         ask(opened(ledger, DECEMBER, analyst="ada"), 0.5)
     assert opened(ledger, analyst="ada").account.lifetime_loss().reading.epsilon == Fraction(1, 2)
+
+
+def test_lifetime_loss_divides_delta_the_same_way_before_and_after_a_second_window(ledger):
+    """Otherwise answers could choose between two ways to divide δ, by opening a window or not."""
+    budget = Budget(1, 1e-6)
+    november = opened(ledger, budget=budget).account
+    first = PrivacyLoss.gaussian(Fraction(1, 10))
+    november.charge("q", first, unit=november.unit)
+    alone = november.lifetime_loss().reading
+    assert alone == PrivacyOdometer(Fraction(1, 10**6)).charge(first).reading()
+    # A later window with a larger δ changes nothing of what was read.
+    december = opened(ledger, DECEMBER, budget=Budget(1, 1e-3)).account
+    assert december.lifetime_loss().reading == alone
+    december.charge("q", PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 10**4)), unit=december.unit)
+    assert december.lifetime_loss().reading.delta == Fraction(1, 10**6) + Fraction(1, 10**4)
 
 
 # Declared once

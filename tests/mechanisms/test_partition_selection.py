@@ -59,7 +59,7 @@ def law(mechanism, x):
 
 
 def chance(mechanism, units):
-    """That a key of so many units is kept: the same, by the rule as it is told."""
+    """The probability that a key of these units is kept: the same, by the published rule."""
     if units < 1:
         return mp.mpf(0)
     if isinstance(mechanism, GaussianPartitionSelection):

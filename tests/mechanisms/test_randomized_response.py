@@ -119,7 +119,7 @@ def test_probabilities_are_rounded_to_the_private_side_by_at_most_one_unit():
 
 
 def test_epsilon_near_the_limit_of_64_bits_is_not_overspent():
-    """Just above the ε of keep = m/2^64 or q = m/2^64, whose own, rounded up, would be a hair more."""
+    """Just above the ε of keep = m/2^64 or q = m/2^64: its own, rounded up, would be a hair more."""
     for m in (2**63 + 2**60, 2**63 + 12345, 3 * 2**62 + 1):
         with mpmath.workprec(600):
             exact = mpmath.log(mpmath.mpf(m) / (2**64 - m))

@@ -215,7 +215,7 @@ def test_enclosures_stay_narrow_with_many_bits():
 
 @pytest.mark.parametrize("m", [5, 239])
 def test_atan_is_enclosed_at_every_precision(m):
-    """Among so many precisions are some where the next integer is as near as the slack."""
+    """Among these precisions are some where the next integer is as near as the slack."""
     fine = mpmath.mp.clone()
     fine.prec = 1800
     arc = int(fine.floor(fine.ldexp(fine.atan(fine.one / m), 1700)))

@@ -142,7 +142,7 @@ def is_tied(found, u):
 
 
 def reach(found):
-    """The values whose thresholds 64 bits tell well apart."""
+    """The values with thresholds that 64 bits tell well apart."""
     return next(j for j in range(1, len(found)) if found[j] - found[j - 1] < 64)
 
 

@@ -20,7 +20,7 @@ def test_floats_and_integers_choose_the_same():
         for choice, start in enumerate(starts):
             part = slice(start, start + 30)
             place = locate_exactly(
-                int(found.drawn[choice]), rate, gaps[part].tolist(), weights[part].tolist()
+                int(found.words[choice]), rate, gaps[part].tolist(), weights[part].tolist()
             )
             assert start + place == found.places[choice]
 

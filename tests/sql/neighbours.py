@@ -197,6 +197,34 @@ BY_UNIT = (
         "WHERE total > 1) AS t"
     ),
 )
+SPELLINGS = (
+    "(SELECT t.u, t.g, s.h, t.x, s.y, t.b, s.d FROM t, s WHERE t.u = s.u) AS t",
+    "(SELECT t.u, t.g, s.h, t.x, s.y, t.b, s.d FROM p, t, s WHERE s.u = t.u AND p.g = t.g) AS t",
+    "s RIGHT JOIN t ON t.u = s.u",
+    "(SELECT * FROM t WHERE u IN (SELECT u FROM s WHERE x > 0)) AS t",
+    "(SELECT * FROM t WHERE u NOT IN (SELECT u FROM s WHERE x > 0)) AS t",
+    "(SELECT * FROM t WHERE g IN (SELECT g FROM p WHERE w > 1)) AS t",
+    "(SELECT * FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.u = t.u AND s.g = t.g AND s.x > 1)) AS t",
+    "(SELECT * FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.u = t.u AND s.b) AND h > 0) AS t",
+    "(SELECT u, g, h, x, y, b, d FROM t UNION DISTINCT SELECT u, g, h, x, y, b, d FROM s) AS t",
+    (
+        "(SELECT t.* FROM t JOIN (SELECT u FROM t EXCEPT DISTINCT SELECT u FROM s) AS q ON q.u = t.u "
+        "WHERE t.x IS NOT NULL) AS t"
+    ),
+    (
+        "(SELECT u, g, h, SUM(x) OVER (PARTITION BY u ORDER BY h) AS x, "
+        "ROW_NUMBER() OVER (PARTITION BY u ORDER BY g DESC) AS y, b, d FROM t) AS t"
+    ),
+    (
+        "(SELECT u, g, h, x, RANK() OVER (PARTITION BY u, g ORDER BY x) AS y, b, d FROM t "
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY u ORDER BY h) <= 2) AS t"
+    ),
+    (
+        "(SELECT u, MAX(g) AS g, MIN(h) AS h, COUNT(*) AS x, SUM(y) AS y, TRUE AS b, MIN(d) AS d FROM t "
+        "GROUP BY u HAVING COUNT(*) > 1) AS t"
+    ),
+)
+"""What is rewritten before it is analyzed, and windows of one unit."""
 AGGREGATES = (
     "COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.x)", "COUNT(DISTINCT t.g)", "SUM(t.x)", "SUM(t.y)",
     "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "CORR(t.x, t.h)",
@@ -239,10 +267,10 @@ class Case:
     text: str
 
 
-def case(rng, world):
-    """A random query with its plan."""
+def case(rng, world, sources=()):
+    """A random query with its plan; `sources` are other tables and sub-queries to ask about."""
     is_by_unit = world.dataset.unit.key is not None
-    source = rng.choice(ALONE + JOINED + (BY_UNIT if is_by_unit else ()))
+    source = rng.choice(sources or ALONE + JOINED + (BY_UNIT if is_by_unit else ()))
     pool = AGGREGATES + (UNIT_AGGREGATES if is_by_unit else ())
     aggregates = [rng.choice(pool) for _ in range(rng.choice((1, 1, 2, 3)))]
     grouping, keys = rng.choice(GROUPINGS)

@@ -1,4 +1,4 @@
-"""Consistent answers: non-negative integers whose totals agree, from released numbers alone."""
+"""Consistent answers: non-negative integers with totals that agree, from released numbers alone."""
 
 from itertools import product
 

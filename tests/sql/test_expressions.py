@@ -264,7 +264,7 @@ def test_texts_do_not_grow_without_end(connection, data):
         "hash(s)", "regexp_matches(s, s)", "s SIMILAR TO 'a'", "printf('%d', a)", "CAST(s AS BLOB)",
         "CAST(a AS DECIMAL(3, 1)[])", "(SELECT 1)", "EXISTS (SELECT 1)", "a IN (SELECT 1)",
         "SUM(a) OVER ()", "lag(a) OVER ()", "$1", "?", "repeat(s, 9)", "s COLLATE NOCASE = 'a'",
-        "unnest([1])", "struct_pack(x := 1)", "INTERVAL 1 DAY", "d + INTERVAL 1 DAY", "rowid", "main.r.a",
+        "unnest([1])", "struct_pack(x := 1)", "INTERVAL 1 DAY", "d + INTERVAL 1 DAY", "rowid", "temp.r.a",
         "CAST(d AS DOUBLE)", "CAST(m AS DOUBLE)", "CAST(a AS DATE)", "CAST(a AS TIMESTAMP)",
         "CAST(o AS VARCHAR)",
         "*", "s LIKE s", "s LIKE 'a\\%'", "a IN (b)", "o = o", "COALESCE(o, o)", "CASE WHEN t THEN o END",

@@ -40,6 +40,18 @@ def test_one_odd_value_does_not_decide():
         assert answers["a"] == pytest.approx([50], abs=1)
 
 
+def test_the_share_beyond_bounds_is_estimated():
+    values = np.random.default_rng(1).lognormal(3, 1.5, 20_000)
+    for given in (values, -values):
+        _, _, answers = found(given, epsilon=1)
+        text = answers.facts["values beyond bounds"]["x"]
+        assert text.startswith("an estimated ")
+        assert text.endswith("(estimate, not part of the interval)")
+        assert 0 <= float(text.split()[2]) < 10
+    _, _, answers = found(np.linspace(0, 100, 20_000))
+    assert float(answers.facts["values beyond bounds"]["x"].split()[2]) < 1
+
+
 def test_values_of_one_sign_far_from_zero_have_two_ends():
     low, high, _ = found(np.linspace(1000, 1100, 20_000))
     assert 100 <= low <= 768

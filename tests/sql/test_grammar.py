@@ -7,12 +7,29 @@ from random import Random
 import pytest
 
 import hubbub as hb
+from hubbub.sql.composite_plan import CompositePlan
 from sql.grammar import Grammar
 from sql.seeds import count_accepted
 from sql.worlds import Worlds, moves_too_far
 
 UNITS = {"key": hb.Unit("patient"), "row": hb.Unit.row()}
 WORLDS = 6
+AROUND = [
+    "SELECT * FROM ({0}) AS w",
+    "SELECT COUNT(*) AS n FROM ({0})",
+    "WITH w AS ({0}) SELECT *, ROW_NUMBER() OVER () AS r FROM w",
+    "{0} UNION ALL {0}",
+    "SELECT (SELECT COUNT(*) FROM visits) AS n, w.* FROM ({0}) AS w",
+]
+"""SQL over released values, or over rows, where what is inside has those."""
+SOURCES = [
+    "(SELECT * FROM visits WHERE patient IN (SELECT patient FROM people WHERE age > 1)) AS visits",
+    "(SELECT * FROM visits v WHERE NOT EXISTS (SELECT 1 FROM people p WHERE p.patient = v.patient))",
+    "(SELECT visits.* FROM visits, people WHERE visits.patient = people.patient) AS visits",
+    "(SELECT * FROM visits QUALIFY ROW_NUMBER() OVER (PARTITION BY patient ORDER BY cost) = 1) AS visits",
+    "(SELECT patient, region, SUM(cost) OVER (PARTITION BY patient ORDER BY day) AS cost, day FROM visits)",
+]
+"""Other spellings of rows, and windows of one unit."""
 
 
 @cache
@@ -37,6 +54,10 @@ def asked(seed: int) -> tuple[str, bool | None]:
     unit = random.choice(["key", "key", "key", "row"])
     grammar = Grammar(seed, rows_are_units=unit == "row")
     text = grammar.google() if random.random() < 0.05 else grammar.query()
+    if random.random() < 0.15:
+        text = random.choice(AROUND).format(text)
+    elif random.random() < 0.1:
+        text = text.replace("FROM visits", f"FROM {random.choice(SOURCES)}")
     if random.random() < 0.7:
         text = grammar.mutant(text)
     world = worlds(unit, random.randrange(WORLDS))
@@ -47,15 +68,16 @@ def asked(seed: int) -> tuple[str, bool | None]:
     except hb.HubbubError:
         return text, False
     relation = random.choice([*hb.Neighbours])
-    problem = moves_too_far(
-        replace(plan, bounded=replace(plan.bounded, unit=replace(plan.unit, neighbours=relation))), world
-    )
-    assert problem is None, problem
+    parts = plan.parts if isinstance(plan, CompositePlan) else [plan]
+    for part in parts:
+        unit_of_relation = replace(part.unit, neighbours=relation)
+        problem = moves_too_far(replace(part, bounded=replace(part.bounded, unit=unit_of_relation)), world)
+        assert problem is None, problem
     if random.random() < 0.02:
         try:
             world.one.run(plan).value.to_json()
         except hb.Refused:
-            assert plan.bounded.estimated_arguments
+            assert any(part.bounded.estimated_arguments for part in parts)
     return text, True
 
 

@@ -1,5 +1,7 @@
 """A plan is computed once: no builder is called twice for one question, and a run builds nothing anew."""
 
+import cProfile
+import pstats
 from collections import Counter
 from contextlib import ExitStack
 from functools import wraps
@@ -134,3 +136,22 @@ def test_a_run_with_estimated_bounds_builds_the_figures_for_these_once(data):
     assert calls.of("contribution_histogram") == calls.of("magnitude_histogram") == 1
     assert calls.of("parse") == calls.of("compile_outputs") == 0
     assert {name: count for name, count in calls.found.items() if count > 1 and name[0] in BUILDERS} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("condition", ["COUNT(*) > {}", "region = 'r{}'", "region = 'r{}' OR SUM(cost) > {}"])
+def test_planning_a_long_condition_takes_calls_in_proportion_to_it(data, condition):
+    def count_calls(parts):
+        having = " OR ".join(condition.format(part, part) for part in range(parts))
+        profile = cProfile.Profile()
+        profile.runcall(
+            data.sql,
+            f"SELECT region, COUNT(*) AS n FROM visits GROUP BY region HAVING {having}",
+            epsilon=1,
+            keys={"region": ["North", "South"]},
+            rows_per_unit=3,
+        )
+        return pstats.Stats(profile).total_calls
+
+    count_calls(1)  # what is computed once in a process
+    assert count_calls(100) < 4.5 * count_calls(25)

@@ -70,21 +70,52 @@ def test_there_are_few_enough_cells(bounds):
 
 
 def test_positions_and_weights_belong_together():
-    cells = grid((0, 100))
-    positions = np.random.default_rng(2).integers(0, cells.cells * cells.parts, 2000)
-    before = cells.measure_before(positions)
-    assert (cells.locate(before) == positions).all()
-    assert (cells.locate(before + cells.measure[positions // cells.parts] - 1) == positions).all()
-    assert cells.measure_before(np.array([cells.cells * cells.parts]))[0] == cells.measure.sum() * cells.parts
+    for spreads_ties in (True, False):
+        cells = QuantileGrid((Fraction(0), Fraction(100)), 16, spreads_ties)
+        end = np.array([cells.cells * cells.parts])
+        positions = np.random.default_rng(2).integers(0, cells.cells * cells.parts, 2000)
+        near = cells.cells_of(np.array([42.0])) * cells.parts + np.arange(cells.parts)
+        positions = np.concatenate([positions, near])
+        before, behind = cells.measure_before(positions), cells.measure_before(positions + 1)
+        assert (cells.locate(before) == positions).all()
+        assert (cells.locate(behind - 1) == positions).all()
+        assert (behind > before).all()
+        extra = cells.extra_measure.sum()
+        assert (extra > 0) == (not spreads_ties)
+        assert cells.measure_before(end)[0] == cells.total == cells.measure.sum() * cells.parts + extra
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+def test_round_numbers_lie_in_their_cells(bounds):
+    cells = QuantileGrid(grid(bounds).bounds, 16, spreads_ties=False)
+    cell = np.flatnonzero(cells.round_part[:-1] >= 0)
+    values = cells.values(cell * cells.parts + cells.round_part[cell])
+    assert (located(cells, values) == cell).all()
+    assert cells.extra_measure[-1] == 0
+    if cell.size:
+        # A third of the weight, but for what is rounded down.
+        assert 0.33 < cells.extra_measure.sum() / cells.total < 0.34
+
+
+def test_round_numbers_have_few_digits():
+    cells = QuantileGrid((Fraction(0), Fraction(100)), 16, spreads_ties=False)
+    for value in (42.0, 40.0, 7.5):
+        [cell] = cells.cells_of(np.array([value])).tolist()
+        assert cells.values(np.array([cell * 16 + cells.round_part[cell]])) == [value]
+    weights = [int(cells.extra_measure[cells.cells_of(np.array([value]))[0]]) for value in (40.0, 42.0, 42.1)]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[2] > 100 * cells.measure[20_000]
 
 
 def test_a_value_has_few_digits_and_stays_in_its_part():
-    cells = grid((0, 10**9))
+    cells = QuantileGrid((Fraction(0), Fraction(10**9)), 16, spreads_ties=False)
     positions = np.arange(0, cells.cells * cells.parts, 997)
     values = cells.values(positions)
     cell, part = np.divmod(positions, cells.parts)
     width = np.diff(cells.edges)[cell] / cells.parts
-    assert (np.abs(values - cells.edges[cell] - (part + 0.5) * width) <= width * (0.5 + 1e-6)).all()
+    is_round = cells.round_part[cell] == part
+    is_close = np.abs(values - cells.edges[cell] - (part + 0.5) * width) <= width * (0.5 + 1e-6)
+    assert (is_close | is_round).all()
     assert np.median([len(repr(float(value))) for value in values]) < 14
 
 

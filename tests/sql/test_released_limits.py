@@ -38,7 +38,8 @@ def test_a_second_query_on_the_same_rows_searches_nothing(file):
         assert not second.bounded.estimates_limits
         assert second.split.limits == 0
         assert second.split.aggregates == 1
-        assert second.contribution_bounds.rows == label["rows per unit"]
+        # Each query chooses its own limit: with more ε for the answer it may be a larger one.
+        assert second.contribution_bounds.rows
         said = second.run().value.facts["limits"]["rows"]
         assert "found before, at no cost now" in said
         # Other rows are others: the limit is searched.
@@ -107,6 +108,63 @@ def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
         data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
     with hb.open(file, table="t", unit="who", ledger=ledger, analyst="ada", bounds={"x": (0, 9)}) as data:
         assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
+
+
+def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path):
+    """From her own budget: the account has paid, and the histogram is the same."""
+    ledger, ada = tmp_path / "l.db", {"table": "t", "unit": "who", "analyst": "ada", "bounds": {"x": (0, 9)}}
+    with opened(file, ledger) as data:
+        data.account.grant("ada", hb.Budget(5, 1e-5))
+        measured = data.limits(epsilon=0.5).value.to_dict()
+        before = data.account.remaining().epsilon
+    with hb.open(file, ledger=ledger, **ada) as data:
+        assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
+        assert data.limits(epsilon=0.5).value.to_dict() == measured
+        assert data.account.remaining().epsilon == pytest.approx(4.5, abs=0.01)
+    for _ in range(2):  # later, and in another process
+        with hb.open(file, ledger=ledger, **ada) as data:
+            assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows == 0
+    with opened(file, ledger) as data:
+        assert data.account.remaining().epsilon == before
+
+
+def test_an_error_is_kept_for_a_limit_that_was_measured(file):
+    with opened(file) as data:
+        with pytest.raises(hb.Refused, match="found when the query runs"):
+            data.sql("SELECT COUNT(*) AS n FROM t", error={"n": 100})
+        data.limits(epsilon=0.5)
+        plan = data.sql("SELECT COUNT(*) AS n FROM t", error={"n": 100})
+        assert plan.split.limits == 0
+        assert plan.half_width(0) <= 100
+
+
+def test_an_analyst_does_not_read_a_histogram_from_the_answers_of_others(file, tmp_path):
+    ledger, question = tmp_path / "l.db", "SELECT SUM(x) AS s FROM t"
+    with opened(file, ledger) as data:
+        data.account.grant("ada", hb.Budget(5, 1e-5))
+        data.account.grant("bob", hb.Budget(5, 1e-5))
+    as_analyst = {"table": "t", "unit": "who", "ledger": ledger, "bounds": {"x": (0, 9)}}
+    with (
+        hb.open(file, **as_analyst, analyst="ada") as ada,
+        hb.open(file, **as_analyst, analyst="bob") as bob,
+    ):
+        ada.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
+        plan = ada.sql(question, epsilon=0.5)
+        limit = plan.contribution_bounds.rows
+        plan.run()
+        # Bob declares the limit that was chosen for Ada: nothing tells him that it was.
+        answer = bob.sql(question, epsilon=0.5, rows_per_unit=limit).run().value.facts
+        assert not answer["asked before"]
+        assert answer["limits"] == {
+            "rows": f"limit {limit}, declared; the part above it is cut off, and not measured"
+        }
+        # Ada declares a limit, and her histogram says what it cuts off; the stored answer does not.
+        other = limit - 1
+        ours = ada.sql(question, epsilon=0.5, rows_per_unit=other).run().value.facts
+        assert "an estimated" in ours["limits"]["rows"]
+        theirs = bob.sql(question, epsilon=0.5, rows_per_unit=other).run().value.facts
+        assert theirs["asked before"]
+        assert "estimated" not in theirs["limits"]["rows"] + theirs["interval covers"]
 
 
 def test_row_units_have_no_limits(file):

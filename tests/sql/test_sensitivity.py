@@ -9,7 +9,18 @@ from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.sql.planned_aggregates import PlannedQuantiles
 from hubbub.unit import Neighbours
-from sql.neighbours import UNITS_OF_WORLDS, Case, World, case, compared, moved, norms, seeded, world_named
+from sql.neighbours import (
+    SPELLINGS,
+    UNITS_OF_WORLDS,
+    Case,
+    World,
+    case,
+    compared,
+    moved,
+    norms,
+    seeded,
+    world_named,
+)
 
 NORMS = ("l1", "l2_squared", "linf")
 
@@ -32,7 +43,7 @@ def check(asked, changes):
         if name == "above":
             continue
         if name.startswith("keys"):
-            # The selection of keys is made for so many that move, each by one.
+            # The selection of keys is made for this number of keys that move, each by one.
             assert linf <= 1
             assert l1 <= plan.partition_selection.max_groups
         elif name == f"aggregate {plan.bounded.selecting_aggregate}":
@@ -74,7 +85,7 @@ def noise_of(plan, name):
 
 
 def held(world, count, *seed):
-    """How many random queries were within their claims, of so many; the others are refused."""
+    """How many random queries were within their claims; the others are refused."""
     ran = 0
     for number in range(count):
         rng = seeded(*seed, number)
@@ -87,14 +98,14 @@ def held(world, count, *seed):
     return ran
 
 
-def explored(name, count, seed):
+def explored(name, count, seed, sources=()):
     """The largest share of each rule's claim that was reached, in each norm."""
     world, reached = world_named(name), defaultdict(lambda: [Fraction(0)] * 3)
     skipped = 0
     for number in range(count):
         rng = seeded(name, seed, number)
         try:
-            asked = case(rng, world)
+            asked = case(rng, world, sources)
         except Unsupported:
             skipped += 1
             continue
@@ -106,7 +117,7 @@ def explored(name, count, seed):
                 shares = [Fraction(found) / most for found, most in zip(norms(change), claimed, strict=True)]
                 best = reached[measured.rule]
                 reached[measured.rule] = [max(pair) for pair in zip(best, shares, strict=True)]
-    assert skipped <= count / 20
+    assert skipped <= count / (5 if sources else 20)
     return reached
 
 
@@ -125,6 +136,17 @@ def test_one_unit_moves_the_integers_within_the_sensitivity(unit):
             reached[rule] = max(reached.get(rule, Fraction(0)), *shares)
     # A claim that nothing comes near would hide a test that looks at nothing.
     assert {rule for rule in RULES[unit] if reached[rule] < Fraction(1, 2)} == set()
+
+
+def test_one_unit_moves_the_integers_of_other_spellings_within_the_sensitivity():
+    for neighbours in Neighbours:
+        assert explored(f"u, {neighbours.value}", 10, "spellings", SPELLINGS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_many_other_spellings_are_within_their_sensitivity(neighbours):
+    explored(f"u, {neighbours.value}", 400, "many spellings", SPELLINGS)
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ NEAR = 2.0**-11
 
 
 def opened(people, rows, **known):
-    """So many people with so many rows each; x is 0 to 9, y is −5 to 4, each row is in a group of its own."""
+    """Some people with some rows each; x is 0 to 9, y is −5 to 4, each row is in a group of its own."""
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT person, g % 10 AS x, g % 10 - 5 AS y, g "
@@ -81,7 +81,7 @@ def test_unit_in_very_many_groups_is_counted(text, limits, expected):
     data = opened(50, GROUPS)
     text = f"SELECT g, {text} AS n FROM t GROUP BY g"
     found = exact(data, text, keys={"g": range(GROUPS)}, **limits)["n"]
-    # Each of so many sums is rounded to a step, which is finer the more there are.
+    # Each of these sums is rounded to a step, which is finer the more there are.
     assert abs(found / 50 - expected) <= 9 * 2.0**-16
 
 

@@ -33,6 +33,8 @@ class TinyGrid(QuantileGrid):
     """A few cells of given weights."""
 
     weights: tuple[int, ...] = (3, 1, 2)
+    round_numbers: tuple[tuple[int, int, int], ...] = ()
+    """Cells with a round number: which, in which part, and the further weight of that part."""
 
     @cached_property
     def edges(self):
@@ -42,9 +44,30 @@ class TinyGrid(QuantileGrid):
     def measure(self):
         return np.array(self.weights)
 
+    @cached_property
+    def round_part(self):
+        found = np.full(len(self.weights) + 1, -1)
+        for cell, part, _ in self.round_numbers:
+            found[cell] = part
+        return found
 
-def make_selection(fractions, weight, *, is_one=False, weights=(3, 1, 2), parts=2, epsilon=Fraction(1)):
-    grid = TinyGrid((Fraction(0), Fraction(len(weights))), parts, weights)
+    @cached_property
+    def extra_measure(self):
+        found = np.zeros(len(self.weights) + 1, np.int64)
+        for cell, _, weight in self.round_numbers:
+            found[cell] = weight
+        return found
+
+    def weight_of(self, position):
+        cell, part = divmod(position, self.parts)
+        return int(self.measure[cell] + (part == self.round_part[cell]) * self.extra_measure[cell])
+
+
+def make_selection(
+    fractions, weight, *, is_one=False, weights=(3, 1, 2), parts=2, epsilon=Fraction(1), round_numbers=()
+):
+    bounds = Fraction(0), Fraction(len(weights))
+    grid = TinyGrid(bounds, parts, not round_numbers, weights, round_numbers)
     targets = tuple(map(Fraction, fractions))
     return QuantileSelection(grid, targets, Fraction(epsilon), Fraction(weight), is_one)
 
@@ -57,7 +80,7 @@ def cells_of(*groups):
 
 
 def vectors(cells, most):
-    """All counts of so many cells that add up to at most `most`."""
+    """All counts of a number of cells that add up to at most `most`."""
     return [each for each in product(range(most + 1), repeat=cells) if sum(each) <= most]
 
 
@@ -103,8 +126,7 @@ def _law(selection, rows, start, stop, *, level=0):
         exponent = rate * score
         assert exponent.denominator == 1
         for position in parts_of(selection.grid, first, weight):
-            own = int(selection.grid.measure[position // selection.grid.parts])
-            chances[position] = Fraction(own, 2 ** int(exponent))
+            chances[position] = Fraction(selection.grid.weight_of(position), 2 ** int(exponent))
     total, out = sum(chances.values()), {}
     for position, chance in chances.items():
         at = np.array([position])
@@ -118,7 +140,7 @@ def _law(selection, rows, start, stop, *, level=0):
 def parts_of(grid, first, weight):
     """The positions of a candidate: a run is as many parts as its weight is of."""
     found = [first]
-    while (left := weight - sum(int(grid.measure[each // grid.parts]) for each in found)) > 0:
+    while (left := weight - sum(map(grid.weight_of, found))) > 0:
         found.append(found[-1] + 1)
     assert left == 0
     return found

@@ -77,7 +77,7 @@ def blurred(law: Law, kernel: Callable[[Hashable], Law]) -> Law:
 
 
 def grid_laws(outcomes: int, parts: int) -> list[tuple[Fraction, ...]]:
-    """Every law on so many outcomes whose probabilities are multiples of 1/parts.
+    """Every law on a number of outcomes with probabilities that are multiples of 1/parts.
 
     >>> len(grid_laws(3, 4))
     15

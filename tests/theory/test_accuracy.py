@@ -16,7 +16,7 @@ COORDINATES = [1, 2, 10, 10_000]
 
 
 def shipped(q):
-    """The mechanism whose law has e^−1/b = q, to 200 bits."""
+    """The mechanism with a law that has e^−1/b = q, to 200 bits."""
     return Laplace.of(sensitivity=1, epsilon=epsilon_of(1 / q))
 
 

@@ -34,7 +34,7 @@ def permute_and_flip(w, scores):
 
 
 def in_random_order(w, scores):
-    """The first candidate, in a random order, whose coin falls heads: permute-and-flip as published."""
+    """The first candidate, in a random order, with a coin that falls heads: permute-and-flip as published."""
     law = dict.fromkeys(range(len(scores)), Fraction(0))
     orders = list(permutations(range(len(scores))))
     for order in orders:

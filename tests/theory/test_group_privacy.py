@@ -56,7 +56,7 @@ def test_every_chain_of_neighbours_keeps_the_approximate_bound():
 
 @pytest.mark.parametrize("k", [2, 3, 4, 5])
 def test_the_approximate_bound_is_attained_and_is_the_shipped_one(k):
-    """A mechanism whose answer "yes" loses as much from each member of the group as (ε, δ) allows."""
+    """A mechanism with an answer "yes" that loses as much from each member of the group as (ε, δ) allows."""
     e_epsilon, step = Fraction(2), Fraction(1, 100)
     chances = [step * geometric_sum(e_epsilon, k - members) for members in range(k + 1)]
     laws = [{True: chance, False: 1 - chance} for chance in chances]

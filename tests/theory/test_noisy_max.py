@@ -110,7 +110,7 @@ def test_the_shipped_scale_is_1_over_epsilon_for_monotone_scores_and_2_over_epsi
 
 @pytest.mark.parametrize("mechanism", [ReportNoisyMax, ReportNoisyMaxWithGap])
 def test_the_shipped_choice_is_the_largest_noisy_score_and_ties_go_by_the_order(monkeypatch, mechanism):
-    """The code that ships, on all noise in {−1, 0, 1}³ and all orders: just the rule whose law is proved."""
+    """The code that ships, on all noise in {−1, 0, 1}³ and all orders: just the rule with the proved law."""
     shipped = mechanism.of(sensitivity=1, epsilon=1, monotone=True)
     scores = np.array([0, 1, 0])
     for noise, order in product(product((-1, 0, 1), repeat=3), permutations(range(3))):

@@ -26,7 +26,7 @@ def noise(q, k):
 
 @cache
 def chance(q, k, units):
-    """That a key of so many units is kept: units + noise > k."""
+    """The probability that a key of these units is kept: units + noise > k."""
     return sum((p for x, p in noise(q, k).items() if units + x > k), Fraction(0))
 
 
@@ -50,7 +50,7 @@ def neighbours(k, groups):
 @every_law
 @every_groups
 def test_all_keys_of_a_unit_cost_G_epsilon_and_the_exposure_delta(q, k, groups):
-    told = 1 - (1 - chance(q, k, 1)) ** groups
+    claim = 1 - (1 - chance(q, k, 1)) ** groups
     largest = 0
     for x, y in neighbours(k, groups):
         without, within = shown(q, k, x), shown(q, k, y)
@@ -58,7 +58,7 @@ def test_all_keys_of_a_unit_cost_G_epsilon_and_the_exposure_delta(q, k, groups):
         assert is_law(within)
         largest = max(largest, *(delta(*pair, q**-groups) for pair in ((within, without), (without, within))))
 
-    assert largest == told, "neither more, nor less: it is attained by a unit with keys of its own"
+    assert largest == claim, "neither more, nor less: it is attained by a unit with keys of its own"
 
 
 @every_law
@@ -78,31 +78,31 @@ def test_noisy_count_is_randomized_response_with_infinity_mass(q, k):
     """Three kinds of outcomes, of losses ε, −ε and infinite: just the pair that (ε, δ) is charged by."""
     without = noise(q, k)
     within = {x + 1: p for x, p in without.items()}
-    told = chance(q, k, 1)
+    claim = chance(q, k, 1)
     kinds = {}
     for outcome, p in within.items():
         ratio = p / without[outcome] if outcome in without else None
         kinds[ratio] = kinds.get(ratio, 0) + p
 
-    assert kinds == {None: told, 1 / q: (1 - told) / (1 + q), q: (1 - told) * q / (1 + q)}
+    assert kinds == {None: claim, 1 / q: (1 - claim) / (1 + q), q: (1 - claim) * q / (1 + q)}
 
 
 @every_law
 def test_no_private_rule_keeps_a_key_with_a_larger_chance(q, k):
     """The paper's recursion: the most that (ε, δ) allows with one unit more, from the most with one less."""
-    told, most = chance(q, k, 1), Fraction(0)
+    claim, most = chance(q, k, 1), Fraction(0)
     for units in range(1, 3 * k):
         # Pr[kept] ≤ e^ε·Pr[kept with one less] + δ, and Pr[not kept with one less] ≤ e^ε·Pr[not kept] + δ.
-        most = min(most / q + told, 1 - q * (1 - most - told), Fraction(1))
+        most = min(most / q + claim, 1 - q * (1 - most - claim), Fraction(1))
         assert chance(q, k, units) == most
 
 
 @every_law
 def test_closed_form_of_the_paper_holds(q, k):
     """π_n = δ·(e^nε − 1)/(e^ε − 1) up to k + 1 units, and from there on its mirror image."""
-    told = chance(q, k, 1)
+    claim = chance(q, k, 1)
     for units in range(k + 2):
-        assert chance(q, k, units) == told * (q**-units - 1) / (1 / q - 1)
+        assert chance(q, k, units) == claim * (q**-units - 1) / (1 / q - 1)
         assert chance(q, k, 2 * k + 1 - units) == 1 - chance(q, k, units)
     assert chance(q, k, 2 * k) < chance(q, k, 2 * k + 1) == 1
 
@@ -114,14 +114,14 @@ def test_closed_form_of_the_paper_holds(q, k):
 @every_groups
 def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
     """At the δ that k just reaches it is k; a little below it, one more."""
-    told = 1 - (1 - chance(q, k, 1)) ** groups
+    claim = 1 - (1 - chance(q, k, 1)) ** groups
     epsilon = groups * epsilon_of(1 / q)
     slack = 1 + Fraction(1, 10)  # each key gets δ/G, which is a little less than 1 − (1 − δ)^(1/G)
     wanted = [
         TruncatedGeometricSelection.of(max_groups=groups, epsilon=epsilon, delta=d, population=1).truncation
-        for d in (told * slack, told / slack)
+        for d in (claim * slack, claim / slack)
     ]
-    fewest = next(cut for cut in range(1, 99) if groups * chance(q, cut, 1) <= told * slack)
+    fewest = next(cut for cut in range(1, 99) if groups * chance(q, cut, 1) <= claim * slack)
 
     assert wanted[0] == fewest
     assert wanted[1] > k

@@ -124,7 +124,7 @@ def test_the_shipped_scales_are_the_proved_ones():
 
 
 def test_the_shipped_rule_is_the_first_noisy_query_at_or_above_the_noisy_threshold(monkeypatch):
-    """The code that ships, on all noise in {−1, 0, 1}: the rule whose law is proved, asked both ways."""
+    """The code that ships, on all noise in {−1, 0, 1}: the rule with the proved law, asked both ways."""
     mechanism = AboveThreshold.of(sensitivity=1, epsilon=1, threshold=0)
     queries = (-1, 0)
     for bar, *noise in product((-1, 0, 1), repeat=3):

@@ -52,7 +52,7 @@ def claimed(q, rows, most, groups, bar):
 @pytest.mark.slow
 @every_case
 def test_unit_changes_at_most_the_noise_and_its_own_keys(q, rows, most, groups, bar):
-    told, keys = claimed(q, rows, most, groups, bar), max(2, groups)
+    claim, keys = claimed(q, rows, most, groups, bar), max(2, groups)
     levels = (0, 1, bar, bar + 2) if keys == 2 else (0, bar)
     high, reached = 2 * bar + 2 * most + 2, Fraction(0)  # beyond, all ratios are the same
     for database in product(levels, repeat=keys):
@@ -64,10 +64,10 @@ def test_unit_changes_at_most_the_noise_and_its_own_keys(q, rows, most, groups, 
             assert is_law(without)
             for p, r in ((within, without), (without, within)):
                 found = delta(p, r, q**-rows)
-                assert found <= told
+                assert found <= claim
                 reached = max(reached, found)
     # No less will do, but for a key that is touched by nothing.
-    assert reached >= told / 3
+    assert reached >= claim / 3
 
 
 @every_case
@@ -75,7 +75,7 @@ def test_charged_loss_is_an_upper_bound(q, rows, most, groups, bar):
     scale = 1 / epsilon_of(1 / q)
     noise = Laplace(scale, Sensitivity(rows, l2_squared=rows * most, linf=most))
     mechanism = StabilityHistogram(noise, bar, groups)
-    own = 1 - shown(q, bar, most, bar + 9)[None]  # a unit whose one key nobody else has
+    own = 1 - shown(q, bar, most, bar + 9)[None]  # a unit with a key that nobody else has
     assert mechanism.loss().delta(rows * epsilon_of(1 / q)) >= float(own) * (1 - 1e-12)
 
 

@@ -58,7 +58,7 @@ def mechanism(q, most, threshold, parts=2):
 
 @every_case
 def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_key_tells(q, most, threshold):
-    told = mechanism(q, most, threshold).delta
+    claim = mechanism(q, most, threshold).delta
     missing = 2 * (1 - sum(draws(q, FAR).values()))
     reached = Fraction(0)
     for before in [(0, 0), (1, 0), (threshold - 1, 1)]:
@@ -72,9 +72,9 @@ def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_key_tells(q, m
                 edge = FAR - threshold
                 inside = {seen: c for seen, c in p.items() if seen is None or max(map(abs, seen)) < edge}
                 found = delta(inside, r, q**-most)
-                assert found <= told + missing
+                assert found <= claim + missing
                 reached = max(reached, found)
-    assert reached >= told * Fraction(9, 10)
+    assert reached >= claim * Fraction(9, 10)
 
 
 @pytest.mark.slow

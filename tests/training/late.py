@@ -171,7 +171,7 @@ def by_a_number(clock):
 
 
 def by_a_filter(clock):
-    """A convolution along examples, whose neighbours weigh nothing at first."""
+    """A convolution along examples; neighbours weigh nothing at first."""
 
     def before(x):
         beside = 20.0 * clock.late

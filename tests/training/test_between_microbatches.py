@@ -112,7 +112,7 @@ def test_reading_an_example_does_not_change_others(signalling, chunk):
 
 
 class Eps(nn.Module):
-    """A layer whose own real follows what no one can put back."""
+    """A layer with a real of its own that follows what no one can put back."""
 
     def __init__(self, number):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rows stay whose they are, or rules are not trusted with them."""
+"""Examples stay apart, or rules are not trusted with them."""
 
 import pytest
 import torch

@@ -9,7 +9,7 @@ from hubbub.accounting.filters import parse_purpose
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.errors import InvalidInput, Refused
 from hubbub.numbers import Number, format_up, parse_integer, parse_nonnegative, parse_positive
-from hubbub.unit import Unit
+from hubbub.unit import Neighbours, Unit
 
 __all__ = [
     "Account",
@@ -20,6 +20,7 @@ __all__ = [
     "refuse_fork",
     "refuse_large_delta",
     "refuse_large_epsilon",
+    "refuse_other_relation",
     "refuse_other_unit",
 ]
 
@@ -160,9 +161,9 @@ def parse_spendable_epsilon(epsilon: Number, *, allow: bool) -> Fraction:
     >>> parse_spendable_epsilon(0.5, allow=False)
     Fraction(1, 2)
     """
-    wanted = parse_positive(epsilon, "epsilon")
-    refuse_large_epsilon(wanted, allow=allow)
-    return wanted
+    price = parse_positive(epsilon, "epsilon")
+    refuse_large_epsilon(price, allow=allow)
+    return price
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,13 @@ class Account(Protocol):
     """The account that queries, training and interactive mechanisms charge."""
 
     def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
-        """Charge before anything runs; raises if it does not fit, or protects another unit."""
+        """Charge before anything runs; raises if it does not fit, or protects another unit.
+
+        Args:
+            what: a description of the release, without data.
+            loss: the privacy loss to charge.
+            unit: the unit that the release protects; the account's own if omitted.
+        """
 
 
 def refuse_other_unit(protected: Unit | None, unit: Unit | None) -> None:
@@ -193,3 +200,31 @@ def refuse_other_unit(protected: Unit | None, unit: Unit | None) -> None:
             why="the noise would protect somebody else, or too little",
             fix="charge an account of that unit; ask about a window through hubbub.open with it",
         )
+
+
+def refuse_other_relation(protected: Neighbours | None, loss: PrivacyLoss, known: str = "") -> str:
+    """Refuse a loss that is stated for another neighbouring relation than the account's charges.
+
+    Args:
+        protected: the account's neighbouring relation; None if it is unspecified.
+        loss: the loss to charge.
+        known: the relation that earlier charges were stated for; empty if they hold for any.
+
+    Returns the relation that this charge or earlier ones are stated for.
+
+    Guarantee: all losses of an account are true of one and the same relation, as filters assume.
+    """
+    stated = loss.relations | ({known} if known else set())
+    allowed = stated if protected is None else {_RELATIONS[protected]}
+    if len(stated | allowed) > 1:
+        raise Refused(
+            "the loss and the account are stated for different neighbouring relations",
+            why="Poisson samples are analysed under add/remove, samples of fixed size and shuffling "
+            "under substitution, and losses of both do not add up",
+            fix="state the loss for the account's relation, or charge an account of the other one",
+        )
+    return next(iter(stated), "")
+
+
+_RELATIONS = {Neighbours.ADD_REMOVE: "add/remove", Neighbours.SUBSTITUTE: "substitution"}
+"""The relations as events of the accountant name them."""

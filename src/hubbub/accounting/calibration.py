@@ -63,10 +63,10 @@ def calibrate(
                 why="it must return the privacy loss at a noise",
                 fix="pass a function such as lambda sigma: PrivacyLoss.gaussian(1 / sigma)",
             )
-        found, allowed = (loss.delta(most), chance) if chance else (loss.epsilon(), most)
-        if not 0 < found < math.inf:
-            return _LOG_INFINITY if found else -_LOG_INFINITY
-        return rough_log(Fraction(found) / allowed)
+        value, allowed = (loss.delta(most), chance) if chance else (loss.epsilon(), most)
+        if not 0 < value < math.inf:
+            return _LOG_INFINITY if value else -_LOG_INFINITY
+        return rough_log(Fraction(value) / allowed)
 
     close = _TOLERANCE if chance else _PURE_TOLERANCE
     noise = _root(
@@ -103,7 +103,7 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
             raise _out_of_reach()
         at_low, step = excess(low), 2 * step
     known = [(low, at_low), (high, at_high)]
-    for tried in range(MAX_STEPS):
+    for attempt in range(MAX_STEPS):
         # Near enough to the other end, or to the root.
         # survives: Just as close as is enough is not met by doubles, or needs one step more. Near
         # the end both are about 0; how early it stops only decides how close it is.
@@ -111,7 +111,7 @@ def _root(excess: Callable[[float], float], start: float, close: float) -> float
             break
         # survives: When steps begin to halve is free. Through four points a curve is as good a
         # guess as through three.
-        middle = _inverse(known[-3:]) if tried < _BISECT_AFTER or tried % 2 else (low + high) / 2
+        middle = _inverse(known[-3:]) if attempt < _BISECT_AFTER or attempt % 2 else (low + high) / 2
         # survives: A guess at an end is moved inside by the next line.
         if middle is None or not low < middle < high:
             # By false position: closer to the less noise, for which losses are computed sooner.

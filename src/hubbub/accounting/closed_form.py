@@ -55,8 +55,8 @@ class ClosedForm:
 
     def epsilon_lower(self, delta: Fraction) -> float:
         """A double ε below which δ surely does not hold."""
-        found = _epsilon_upper(self, delta * _ACCURACY_FACTOR)
-        return found if math.isinf(found) else math.nextafter(found, 0.0)
+        epsilon = _epsilon_upper(self, delta * _ACCURACY_FACTOR)
+        return epsilon if math.isinf(epsilon) else math.nextafter(epsilon, 0.0)
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class SubsampledClosedForm:
 
     def epsilon_lower(self, delta: Fraction) -> float:
         """A double ε below which δ surely does not hold."""
-        found = _epsilon_upper_subsampled(self, delta * _ACCURACY_FACTOR * _ACCURACY_FACTOR)
-        return found if math.isinf(found) else math.nextafter(found, 0.0)
+        epsilon = _epsilon_upper_subsampled(self, delta * _ACCURACY_FACTOR * _ACCURACY_FACTOR)
+        return epsilon if math.isinf(epsilon) else math.nextafter(epsilon, 0.0)
 
     @staticmethod
     def _odds(epsilon: Fraction) -> tuple[Fraction, Fraction]:

@@ -87,6 +87,14 @@ class ComposableCost:
         Pure ε is zCDP of ε²/2, Gaussian μ² is zCDP of μ²/2, and zCDP of ρ is αρ at each order α, where
         pure ε is also ε.
 
+        Args:
+            epsilon: the pure ε, if there is one.
+            delta: the δ of the release.
+            renyi: upper bounds of the Rényi divergence, one per order; None where there is none.
+            mu_squared: the μ² of Gaussian differential privacy.
+            rho: the ρ of zero-concentrated differential privacy.
+            orders: the Rényi orders.
+
         Guarantee: the implied figures hold whenever the given ones do.
         Assumes: as `ComposableCost`.
         Proof: docs/proofs/filters.md, "What follows from what"
@@ -102,8 +110,8 @@ class ComposableCost:
         cost = cls(pure, parse_nonnegative(delta, "delta"), implied, mu, zcdp, at)
         if renyi is None:
             return cost
-        given = replace(cost, renyi=parse_list(renyi, "renyi"))
-        return replace(cost, renyi=tuple(map(smallest_figure, given.renyi, cost.renyi)))
+        stated_cost = replace(cost, renyi=parse_list(renyi, "renyi"))
+        return replace(cost, renyi=tuple(map(smallest_figure, stated_cost.renyi, cost.renyi)))
 
     def __add__(self, other: "ComposableCost") -> "ComposableCost":
         """The cost of both, also if the second was chosen after seeing the first."""

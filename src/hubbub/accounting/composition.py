@@ -18,7 +18,7 @@ import numpy as np
 
 from hubbub.accounting.closed_form import ClosedForm, SubsampledClosedForm
 from hubbub.accounting.discrete_events import DiscreteGaussian, DiscreteLaplace, RandomizedResponse
-from hubbub.accounting.dominating_pairs import GaussianPair
+from hubbub.accounting.dominating_pairs import GaussianPair, LaplacePair
 from hubbub.accounting.events import BoundedRange, EpsilonDelta, Gaussian, Laplace, Subsampled
 from hubbub.accounting.float_bounds import Uncertified, float_above, float_below
 from hubbub.accounting.pld import MAX_POINTS
@@ -279,17 +279,19 @@ class Composition:
 def _is_below(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...], bound: float) -> bool:
     """True if this direction is surely no worse than a bound of the other one; a cheap check."""
     if not all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs):
+        with np.errstate(all="ignore"), contextlib.suppress(*_UNCERTIFIED):
+            return bool(getattr(_pld_accountant(pairs, coarse=True), quantity)(at)[1] <= bound)
         return False
     epsilon, delta = (bound, at) if quantity == "epsilon" else (at, bound)
     with np.errstate(all="ignore"), contextlib.suppress(Uncertified, ArithmeticError, ValueError):
-        return _fourier_accountant(pairs).chernoff(epsilon) <= delta
+        return _fourier_accountant(pairs).is_below(epsilon, delta)
     return False
 
 
 @lru_cache(maxsize=256)
 def bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]) -> Bounds:
     """Fourier accountant if all pairs are Gaussian or subsampled Gaussian, then the PLD accountant."""
-    smooth = all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs)
+    smooth = all(isinstance(pair, (SubsampledGaussianPair, GaussianPair, LaplacePair)) for pair, _ in pairs)
     engines: list[tuple[Callable[[Any], Any], str]] = [(_fourier_accountant, FOURIER)] if smooth else []
     best = Bounds(0.0, math.inf, RENYI)
     with np.errstate(all="ignore"):
@@ -308,9 +310,11 @@ def bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]
     return best
 
 
-def _pld_accountant(pairs: tuple[tuple[Any, int], ...]) -> "PldAccountant":
-    from hubbub.accounting.pld_accountant import PldAccountant
+def _pld_accountant(pairs: tuple[tuple[Any, int], ...], *, coarse: bool = False) -> "PldAccountant":
+    from hubbub.accounting.pld_accountant import FIRST_POINTS, PldAccountant
 
+    if coarse:
+        return PldAccountant(pairs, accuracy=_TOLERANCE, max_points=FIRST_POINTS)
     # Where the Fourier accountant gave up, a loose bound now is better than a close one in a minute.
     smooth = all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs)
     return PldAccountant(pairs, accuracy=_TOLERANCE / 3, max_points=_FEW_POINTS if smooth else MAX_POINTS)
@@ -319,17 +323,17 @@ def _pld_accountant(pairs: tuple[tuple[Any, int], ...]) -> "PldAccountant":
 def _fourier_accountant(pairs: tuple[tuple[Any, int], ...]) -> "FourierAccountant":
     from hubbub.accounting.fourier_accountant import FourierAccountant
 
-    gaussians = [(pair, count) for pair, count in pairs if isinstance(pair, GaussianPair)]
+    explicit = [(pair, count) for pair, count in pairs if isinstance(pair, (GaussianPair, LaplacePair))]
     sampled = [(pair, count) for pair, count in pairs if isinstance(pair, SubsampledGaussianPair)]
     if not sampled:
-        return FourierAccountant(gaussians, None)
+        return FourierAccountant(explicit, None)
     steps = SubsampledGaussians(
         np.array([pair.sampling_rate for pair, _ in sampled]),
         np.array([pair.sigma for pair, _ in sampled]),
         np.array([float(count) for _, count in sampled]),
         added=sampled[0][0].added,
     )
-    return FourierAccountant(gaussians, steps)
+    return FourierAccountant(explicit, steps)
 
 
 def _laplace_delta(ratio: Fraction, epsilon: Fraction) -> tuple[Fraction, Fraction]:

@@ -133,10 +133,6 @@ class DiscretePair:
         mean = float(weight @ losses) / total
         return math.log(total) + shift, mean, float(weight @ (losses - mean) ** 2) / total
 
-    def decay(self, t: float) -> float:
-        """0: atoms do not decay."""
-        return 0.0 * t
-
     def bin_masses(self, edges: Doubles) -> BinMasses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]]."""
         losses, p, q = self._sorted
@@ -151,15 +147,15 @@ class DiscretePair:
         loss_error = np.full(bins, (self.relative_loss_error + 16 * _UNIT_ROUNDOFF) * size)
         # −ln of the mean of e^−L, from the least loss of the cell on: no exponent is above zero.
         losses, p, place = losses[p > 0], p[p > 0], place[p > 0]
-        held, first, where = np.unique(place, return_index=True, return_inverse=True)
+        filled, first, where = np.unique(place, return_index=True, return_inverse=True)
         last = np.append(first[1:], losses.size)[: first.size] - 1
         away = losses[first][where] - losses
-        fall = np.bincount(where, weights=p * np.expm1(away)) / ours[held]
+        fall = np.bincount(where, weights=p * np.expm1(away)) / ours[filled]
         near = losses[last] - losses[first] <= 1
-        loss[held[near]] = losses[first][near] - np.log1p(fall[near])
+        loss[filled[near]] = losses[first][near] - np.log1p(fall[near])
         # Where a cell is wide, the masses tell it better: some of P's may have come to nothing.
         rest = np.bincount(where, weights=p * np.exp(away))[~near]
-        wide = held[~near]
+        wide = filled[~near]
         with np.errstate(divide="ignore"):
             loss[wide] = np.where(
                 theirs[wide] > MIN_MASS,

@@ -220,9 +220,13 @@ class GaussianPair(ContinuousPair):
         """K, K′ and K″ at a real c."""
         return self.mu_squared / 2 * (c + c * c), self.mu_squared * (0.5 + c), self.mu_squared
 
-    def decay(self, t: float) -> float:
-        """ln|e^(K(c+it) − K(c))| = −μ²t²/2."""
-        return -self.mu_squared * t * t / 2
+    def decay(self, t: Doubles, c: float) -> Doubles:
+        """ln|e^(K(c+it) − K(c))| = −μ²t²/2, at every c."""
+        return -self.mu_squared * t * t / 2 + 0 * c
+
+    def moment_error(self, z: Complexes) -> Doubles:
+        """K is computed to some units of itself."""
+        return 0 * z.real
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]].
@@ -331,9 +335,41 @@ class LaplacePair(ContinuousPair):
         """K at a real c > 0."""
         return float(self.log_moment(np.array([complex(c)]))[0].real)
 
-    def decay(self, t: float) -> float:
-        """0: the atom at the top does not decay, so no bound holds at every tilt."""
-        return 0.0 * t
+    def decay(self, t: Doubles, c: float) -> Doubles:
+        """An upper bound of ln|e^(K(c+is) − K(c))| for all s ≥ t: losses between the atoms decay.
+
+        e^K is e^(−r/2)·(cosh w + r/2·sinh(w)/w) at w = a + irt, and |cosh w|² = cosh²a − sin²(rt),
+        |sinh w|² = sinh²a + sin²(rt).
+
+        Proof: docs/proofs/fourier.md, "Decay"
+        """
+        r = self.epsilon
+        a = (c + 0.5) * r
+        if a > 300:
+            return 0 * t
+        cosh, sinh = math.cosh(a), math.sinh(a)
+        turn = r * t
+        # Up to π/2 both parts fall; then cells in which sin² rises or falls, and what lies beyond them.
+        edges = np.linspace(math.pi / 2, 4 * math.pi, 113)
+        squares = np.sin(edges) ** 2
+        least, most = np.minimum(squares[1:], squares[:-1]), np.maximum(squares[1:], squares[:-1])
+        cells = np.sqrt(cosh**2 - least) + r / 2 * np.sqrt((sinh**2 + most) / (a * a + edges[:-1] ** 2))
+        cells = np.maximum.accumulate(np.append(cells, 0.0)[::-1])[::-1]
+        after = cells[np.clip(np.searchsorted(edges, turn, side="right") - 1, 0, cells.size - 1)]
+        beyond = cosh * (1 + r / 2 / np.maximum(turn, edges[-1]))
+        first = np.minimum(turn, math.pi / 2)
+        start = np.sqrt(np.maximum(0.0, cosh**2 - np.sin(first) ** 2)) + r / 2 * np.sqrt(
+            (sinh**2 + np.sin(first) ** 2) / (a * a + first**2)
+        )
+        bound = np.maximum(np.maximum(after, beyond), np.where(turn < math.pi / 2, start, 0.0))
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
+        return np.asarray(np.minimum(0.0, np.log(bound / (cosh + r / 2 * (sinh / a))) + 1e-13))
+
+    def moment_error(self, z: Complexes) -> Doubles:
+        """How many units of 2^-48 e^K(z) is off, of e^K(Re z), beyond some units of K."""
+        r = self.epsilon
+        small = (np.abs((z + 0.5) * r) <= 1.5) & (r <= 1)
+        return np.asarray(np.where(small, 4 * np.abs(z * (z + 1)) * r * r, 4 + np.abs(z) * r))
 
     def bin_masses(self, edges: Doubles) -> BinMasses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]]."""

@@ -38,7 +38,7 @@ from hubbub.accounting.subsampled_pairs import (
     SubsampledPair,
     symmetrize,
 )
-from hubbub.errors import Unsupported
+from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import ceil_sqrt, format_up, round_up
 
 __all__ = [
@@ -306,6 +306,14 @@ class Subsampled(Event):
     base: Event
     sampling_rate: Fraction
     without_replacement: bool = False
+
+    def __post_init__(self) -> None:
+        if self.base.infinity_mass:
+            raise InvalidInput(
+                "a subsampled event has an infinity mass",
+                why="its pair leaves out the infinity mass of its base",
+                fix="subsample the loss: PrivacyLoss.approximate(epsilon, delta).poisson_subsampled(rate)",
+            )
 
     def dominating_pair(self, *, added: bool, upper: bool) -> Any:
         """The mixture against the distribution without the unit, or the other way round."""

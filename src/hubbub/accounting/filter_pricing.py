@@ -20,6 +20,7 @@ from hubbub.accounting.filter_stages import (
 )
 from hubbub.accounting.gaussian_dominance import (
     LossFacts,
+    bounded_rest,
     floor_digits,
     is_dominated,
     largest_mu_squared,
@@ -76,7 +77,7 @@ def _prefers_sum(state: "PrivacyFilter", facts: LossFacts) -> bool:
     limit = largest_mu_squared(state.epsilon, state.delta) * (left / state.epsilon) ** 2
     if not limit:
         return True
-    figure = mu_squared_at(facts, _reserve(facts, limit), Fraction(0))
+    figure = mu_squared_at(facts, _reserve(facts.largest_event, limit), Fraction(0))
     return figure is None or facts.epsilon * limit <= figure * left
 
 
@@ -93,9 +94,9 @@ def _price_opening(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | N
             continue
         limit = largest_mu_squared(epsilon, delta - cuts)
         opens = Opening("gaussian", limit, cuts)
-        found = _price_gaussian(state, GaussianStage(limit, cuts, None), facts, cuts, opens)
-        if found is not None:
-            return found
+        charge = _price_gaussian(state, GaussianStage(limit, cuts, None), facts, cuts, opens)
+        if charge is not None:
+            return charge
     return None
 
 
@@ -114,12 +115,25 @@ def _price_gaussian(
 ) -> FilterCharge | None:
     """The figures with the usual reserve, or with a smaller one at the end of the budget."""
     left = cuts - stage.delta
-    cut = _cut(cuts, left - facts.closed_delta) if facts.is_numeric else Fraction(0)
-    delta = facts.closed_delta + cut
-    if delta > left or (facts.is_numeric and not cut):
+    if facts.closed_delta > left:
         return None
+    if facts.is_numeric:
+        charge = _price_numeric(stage, facts, cuts, opens)
+    else:
+        charge = _price_cut(stage, facts, Fraction(0), opens)
+    if charge is None and opens is None and facts.epsilon is not None:
+        return _if_fits(state, FilterCharge(facts.epsilon, facts.delta), facts)
+    return charge
+
+
+def _price_cut(
+    stage: GaussianStage, facts: LossFacts, cut: Fraction, opens: Opening | None
+) -> FilterCharge | None:
+    """The figures with this much cut off; None if they do not fit."""
+    delta = facts.closed_delta + cut
     epsilon = None if facts.epsilon is None or facts.delta > delta else facts.epsilon
-    for reserve in reserves(facts, stage.limit):
+    largest = facts.largest_event if cut else facts.largest_loss
+    for reserve in reserves(largest, stage.limit):
         if stage.spent + reserve > stage.limit:
             continue
         figure = mu_squared_at(facts, reserve, cut)
@@ -128,9 +142,37 @@ def _price_gaussian(
         charge = FilterCharge(epsilon, delta, figure, reserve, opens=opens)
         if stage.fits(charge):
             return charge
-    if opens is None and epsilon is not None:
-        return _if_fits(state, FilterCharge(epsilon, delta), facts)
     return None
+
+
+def _price_numeric(
+    stage: GaussianStage, facts: LossFacts, cuts: Fraction, opens: Opening | None
+) -> FilterCharge | None:
+    """Of some cuts the one that takes the least part of what is left, of μ² or of δ, whichever is more.
+
+    The less is cut off, the larger is μ². A loss that needs little of μ² must not take most of the cuts: then
+    a few of them would end the stage.
+    """
+    room, left = stage.limit - stage.spent, cuts - stage.delta
+    if room <= 0:
+        return None
+
+    def part(charge: FilterCharge) -> Fraction:
+        assert charge.mu_squared is not None
+        return max(charge.mu_squared / room, charge.delta / left if charge.delta else Fraction(0))
+
+    charges = []
+    if facts.is_bounded and (charge := _price_cut(stage, facts, Fraction(0), opens)):
+        charges.append(charge)
+    cut = _cut(cuts, left - facts.closed_delta)
+    charge = _price_cut(stage, facts, cut, opens) if cut else None
+    if charge is not None:
+        charges.append(charge)
+        assert charge.mu_squared is not None
+        smaller = _cut(cuts, charge.mu_squared / room * left - facts.closed_delta)
+        if 0 < smaller < cut and (charge := _price_cut(stage, facts, smaller, opens)):
+            charges.append(charge)
+    return min(charges, key=part, default=None)
 
 
 def _price_first(
@@ -163,7 +205,7 @@ def _price_renyi_opening(
 def _price_share(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
     """A point of the loss's own curve, at an eighth of what is left of δ: sums stay possible."""
     delta = (state.delta - state.sum_delta) / 8
-    epsilon = facts.loss.epsilon(delta) if delta else math.inf
+    epsilon = facts.loss.epsilon(delta / MARGIN) if delta else math.inf
     return FilterCharge(Fraction(epsilon), delta) if math.isfinite(epsilon) else None
 
 
@@ -173,10 +215,10 @@ def _price_point(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | Non
     if epsilon <= 0 or not state.delta:
         return None
     left = state.delta - state.sum_delta
-    found = Fraction(facts.loss.delta(epsilon)) * MARGIN
-    if found > left and holds(facts.loss, epsilon, left):
-        found = left
-    return _if_fits(state, FilterCharge(epsilon, round_sum(min(found, Fraction(1))), None), facts)
+    delta = Fraction(facts.loss.delta(epsilon)) * MARGIN
+    if delta > left and holds(facts.loss, epsilon, left / MARGIN):
+        delta = left
+    return _if_fits(state, FilterCharge(epsilon, round_sum(min(delta, Fraction(1))), None), facts)
 
 
 def holds(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> bool:
@@ -185,28 +227,28 @@ def holds(loss: PrivacyLoss, epsilon: Fraction, delta: Fraction) -> bool:
         return False
     if delta >= 1 or Fraction(loss.delta(epsilon)) <= delta:
         return True
-    found = loss.epsilon(delta)
-    return math.isfinite(found) and Fraction(found) <= epsilon
+    least_epsilon = loss.epsilon(delta)
+    return math.isfinite(least_epsilon) and Fraction(least_epsilon) <= epsilon
 
 
-def _reserve(facts: LossFacts, limit: Fraction) -> Fraction:
+def _reserve(largest: Fraction, limit: Fraction) -> Fraction:
     """The usual reserve: large enough that the figure is within 1/4 % of its least, or an eighth."""
-    wanted = _RESERVE_FACTOR * facts.largest_event**2
+    enough = _RESERVE_FACTOR * largest**2
     level = TOP_LEVEL
-    while wanted and level < _LAST_LEVEL and limit / 2 ** (level + 1) >= wanted:
+    while enough and level < _LAST_LEVEL and limit / 2 ** (level + 1) >= enough:
         level += 1
-    return limit / 2**level if wanted else Fraction(0)
+    return limit / 2**level if enough else Fraction(0)
 
 
-def reserves(facts: LossFacts, limit: Fraction) -> list[Fraction]:
-    """The usual reserve, and smaller ones for the end of a budget."""
-    reserve = _reserve(facts, limit)
+def reserves(largest: Fraction, limit: Fraction) -> list[Fraction]:
+    """The usual reserve for events of this pure ε, and smaller ones for the end of a budget."""
+    reserve = _reserve(largest, limit)
     if not reserve:
         return [Fraction(0)]
-    found = [reserve]
-    while found[-1] >= facts.largest_event**2 and found[-1] * 2**_LAST_LEVEL > limit:
-        found.append(found[-1] / 2)
-    return [*found, Fraction(0)]
+    levels = [reserve]
+    while levels[-1] >= largest**2 and levels[-1] * 2**_LAST_LEVEL > limit:
+        levels.append(levels[-1] / 2)
+    return [*levels, Fraction(0)]
 
 
 def _cut(cuts: Fraction, left: Fraction) -> Fraction:
@@ -268,8 +310,12 @@ def _is_mu_squared_true(facts: LossFacts, charge: FilterCharge) -> bool:
     for part in facts.parts:
         closed = mu_squared_at(replace(facts, parts=(replace(part, rest=None),)), charge.reserve, Fraction(0))
         rest = charge.mu_squared - (closed or 0)
-        if rest < 0 or (part.rest is not None and not is_dominated(part.rest, cut, rest)):
+        if rest < 0:
             return False
+        if part.rest is not None:
+            bounded = bounded_rest(part.rest, charge.reserve)
+            if (bounded is None or bounded > rest) and not is_dominated(part.rest, cut, rest):
+                return False
     return True
 
 

@@ -98,7 +98,11 @@ class GaussianStage:
 
     def fits(self, charge: FilterCharge) -> bool:
         """True if the charge's μ² fits, with its reserve."""
-        return charge.mu_squared is not None and self.spent + charge.mu_squared + charge.reserve <= self.limit
+        # As it will be stored: rounded up.
+        return (
+            charge.mu_squared is not None
+            and round_sum(self.spent + charge.mu_squared) + charge.reserve <= self.limit
+        )
 
     def after(self, charge: FilterCharge) -> "GaussianStage":
         """The stage with the charge added; used up for good if it does not fit."""

@@ -138,10 +138,10 @@ class PrivacyFilter:
 
         Guarantee: `certifies` holds for it.
         """
-        found = price(self, _facts(loss))
-        if found is None:
+        charge = price(self, _facts(loss))
+        if charge is None:
             raise self._exceeded()
-        return found
+        return charge
 
     def apply(self, loss: PrivacyLoss, charge: FilterCharge) -> "PrivacyFilter":
         """The filter with these figures added up; BudgetExceeded if the sums do not fit.
@@ -188,6 +188,16 @@ class PrivacyFilter:
         # A loss that opened the stage as part of the certificate is not in the sums.
         return (opens is not None and opens.is_first) or is_charge_true(loss, charge)
 
+    def certifies_first(self, loss: PrivacyLoss, charge: FilterCharge) -> bool:
+        """True if this is what was charged for the loss that opened the second stage."""
+        opens, stage = charge.opens, self.stage
+        if opens is None or not opens.is_first or not isinstance(stage, GaussianStage):
+            return False
+        # The sums of the first stage are what they were when the second one opened.
+        return (opens.limit, opens.cuts) == (stage.limit, stage.cuts) and self._next(stage=None).certifies(
+            loss, charge
+        )
+
     # Opening
 
     def _is_within(self, opens: Opening) -> bool:
@@ -232,33 +242,33 @@ class PrivacyFilter:
         0.4
 
         Guarantee: all that was released with readings of at most (e, d), two numbers fixed beforehand, is
-            (e, d)-private.
+            (e, d)-private. Of two readings the later may have the larger ε and the smaller δ.
         Assumes: as `PrivacyFilter`.
         Proof: docs/proofs/filters.md, "The odometer"
         """
-        told = self.sum_delta + (self.stage.delta if self.stage else 0)
+        delta = self.sum_delta + (self.stage.delta if self.stage else 0)
         if self.stage is None:
-            return OdometerReading(self.sum_epsilon, told)
+            return OdometerReading(self.sum_epsilon, delta)
         # All cuts of the stage count, also those to come: which of them come may depend on answers.
         curve = self._curve_epsilon(self.delta - self.sum_delta - self.stage.cuts)
         if self.pure is not None and (curve is None or self.pure <= curve):
-            return OdometerReading(self.pure, told)
-        found = self.epsilon if curve is None else min(self.epsilon, curve)
-        return OdometerReading(found, self.delta)
+            return OdometerReading(self.pure, delta)
+        epsilon = self.epsilon if curve is None else min(self.epsilon, curve)
+        return OdometerReading(epsilon, self.delta)
 
     def spent_epsilon(self, delta: Number) -> float:
         """The ε of all that was spent so far, at this δ; infinite if there is none."""
         allowed = parse_below_one(delta, "delta")
-        told = self.sum_delta + (self.stage.delta if self.stage else 0)
-        found = [self.epsilon] if allowed >= self.delta else []
-        if self.pure is not None and told <= allowed:
-            found.append(self.pure)
-        if self.stage is None and told <= allowed:
-            found.append(self.sum_epsilon)
+        spent_delta = self.sum_delta + (self.stage.delta if self.stage else 0)
+        candidates = [self.epsilon] if allowed >= self.delta else []
+        if self.pure is not None and spent_delta <= allowed:
+            candidates.append(self.pure)
+        if self.stage is None and spent_delta <= allowed:
+            candidates.append(self.sum_epsilon)
         if isinstance(self.stage, GaussianStage):
             curve = self._curve_epsilon(allowed - self.sum_delta - self.stage.cuts)
-            found += [] if curve is None else [curve]
-        return round_up(min(found)) if found else math.inf
+            candidates += [] if curve is None else [curve]
+        return round_up(min(candidates)) if candidates else math.inf
 
     def spent_delta(self, epsilon: Number) -> Fraction:
         """The δ of all that was spent so far, at any ε: the curve holds for all ε at once; at most 1.
@@ -267,15 +277,15 @@ class PrivacyFilter:
         Proof: docs/proofs/filters.md, "The odometer"
         """
         at = parse_nonnegative(epsilon, "epsilon")
-        told = self.sum_delta + (self.stage.delta if self.stage else 0)
+        spent_delta = self.sum_delta + (self.stage.delta if self.stage else 0)
         bounds = [Fraction(1)]
         if self.pure is not None and at >= self.pure:
-            bounds.append(told)
+            bounds.append(spent_delta)
         if at >= self.epsilon:
             bounds.append(self.delta)
         stage, rest = self.stage, at - self.sum_epsilon
         if rest >= 0 and stage is None:
-            bounds.append(told)
+            bounds.append(spent_delta)
         if rest >= 0 and isinstance(stage, GaussianStage) and stage.reach <= stage.limit:
             loss = PrivacyLoss.gaussian_from_mu_squared(stage.reach)
             if stage.first is not None:
@@ -290,8 +300,8 @@ class PrivacyFilter:
     def _curve_epsilon(self, delta: Fraction) -> Fraction | None:
         stage = self.stage
         if isinstance(stage, RenyiStage):
-            found = epsilon_of_orders(stage.spent, stage.shares)
-            return None if found is None else self.sum_epsilon + found
+            epsilon = epsilon_of_orders(stage.spent, stage.shares)
+            return None if epsilon is None else self.sum_epsilon + epsilon
         if not isinstance(stage, GaussianStage) or stage.reach > stage.limit or delta <= 0:
             return None
         loss = PrivacyLoss.gaussian_from_mu_squared(stage.reach)
@@ -330,14 +340,14 @@ class PrivacyFilter:
         """The filter after as many charges like this one as fit, up to a number; and how many they are."""
         state, count, facts = self, 0, _facts(loss)
         while count < most:
-            found = price(state, facts)
-            after = None if found is None else state.after(loss, found)
-            if found is None or after is None:
+            charge = price(state, facts)
+            after = None if charge is None else state.after(loss, charge)
+            if charge is None or after is None:
                 break
             state, count, jump = after, count + 1, 1
             # As many at once as fit with the same figures.
             while jump:
-                further = state.after_many(loss, found, jump) if count + jump <= most else None
+                further = state.after_many(loss, charge, jump) if count + jump <= most else None
                 if further is None:
                     jump //= 2
                 else:
@@ -345,7 +355,13 @@ class PrivacyFilter:
         return state, count
 
     def after_many(self, loss: PrivacyLoss, charge: FilterCharge, times: int) -> "PrivacyFilter | None":
-        """The filter after equal charges, each with these figures; None if they do not fit."""
+        """The filter after equal charges, each with these figures; None if they do not fit.
+
+        Args:
+            loss: the loss of one charge.
+            charge: its figures.
+            times: the number of charges.
+        """
         if charge.opens is not None and charge.opens.is_first:
             return None
         many = replace(
@@ -362,6 +378,10 @@ class PrivacyFilter:
         return self.after(loss, many)
 
     # Storing
+
+    def is_bound_to_another(self, purpose: str) -> bool:
+        """True if something is spent already, for a budget of another purpose."""
+        return self.purpose != purpose and self != PrivacyFilter(self)
 
     def to_json(self) -> str:
         """The text of the filter, as it is stored: exact numbers."""
@@ -381,16 +401,16 @@ class PrivacyFilter:
         """Read a stored filter, exactly as `to_json` wrote it; one with sums that do not fit is refused."""
         try:
             stored = json.loads(text)
-            found = _decode_filter(stored)
+            state = _decode_filter(stored)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            found = None
-        if found is None or found.to_json() != text:
+            state = None
+        if state is None or state.to_json() != text:
             raise InvalidInput(
                 "the text is not a stored privacy filter",
                 why="it is not what was written, or more is spent than fits the budget",
                 fix="use the text that to_json() wrote, unchanged",
             )
-        return found
+        return state
 
     def _is_consistent(self) -> bool:
         """True if the sums fit the limits, and these the budget."""

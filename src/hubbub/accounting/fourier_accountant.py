@@ -43,15 +43,19 @@ __all__ = ["FourierAccountant"]
 
 Doubles = NDArray[np.float64]
 
+_FAILURES = (Uncertified, ArithmeticError, ValueError)
 _MIN_DELTA = 1e-290
 # survives: From which gap on another contour is tried is free.
-_CLOSE = 5e-8
+_CLOSE = 1.5e-7
 # survives: Any tilt is valid.
 _ALL_TILTS: Doubles = np.exp(np.linspace(-8.0, 16.0, 55))
 # survives: From how much work on another way is tried is free.
-_LITTLE_WORK = 1 << 16
+_LITTLE_WORK, _SIMPLE_WORK, _MUCH_WORK = 1 << 16, 1 << 17, 1 << 25
 # survives: Up to how many different steps lines are shifted is free.
 _MAX_SHIFTED = 8
+# survives: Any tilt is valid.
+_CLOSE_TILTS: Doubles = np.exp(np.linspace(-1.8, 1.8, 10))
+"""Tilts, as shares of the one that suits a normal loss."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,22 @@ class FourierAccountant:
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of δ at ε ≥ 0."""
-        guess, far = self.plain_scan.log_delta(epsilon), False
+        with contextlib.suppress(*_FAILURES):
+            scan = self.scan(None, self._close_tilts(epsilon))
+            contour = self.make_contour(self.simple_plan(epsilon, scan.log_delta(epsilon), scan))
+            value, error, aliases = contour.at(epsilon)
+            # survives: Any contour is valid: from which gap on another one is tried is free.
+            if _MIN_DELTA < value <= 1 and 0 <= error + aliases <= _CLOSE / 2 * value:
+                return value - error - aliases, min(1.0, value + error)
+        guess, far = self._first_log_delta(epsilon)
         low, high = 0.0, math.inf
         for _ in range(4):
             plan = self.fair_plan(epsilon, guess, far=far)
             if not far and (plan is None or not plan.is_fair or plan.below is not None):
                 # The first guess may be far above the truth.
-                far, guess = True, min(guess, self._far_log_delta(epsilon, guess))
-                plan = self.fair_plan(epsilon, guess, far=True)
+                closer = min(guess, self._far_log_delta(epsilon, guess))
+                plan = self.fair_plan(epsilon, closer, far=True, plain=plan if closer == guess else None)
+                far, guess = True, closer
             if plan is None:
                 break
             try:
@@ -94,37 +106,80 @@ class FourierAccountant:
         # A δ close to underflow has lost its digits.
         return (low if low > _MIN_DELTA else 0.0), min(1.0, max(high, _MIN_DELTA))
 
-    def fair_plan(self, epsilon: float, log_delta: float, *, far: bool) -> "Plan | None":
+    def fair_plan(
+        self, epsilon: float, log_delta: float, *, far: bool, plain: Plan | None = None
+    ) -> "Plan | None":
         """A plan for all outcomes; if that is not a fair one, also for those that are not far out."""
-        plan = None
-        with contextlib.suppress(Uncertified):
-            plan = self.make_plan(epsilon, log_delta, None, self.plain_scan)
-        if far and self._far is not None and (plan is None or not plan.is_fair):
+        far = far and self._far is not None
+        if far and self._is_very_rare and plain is None:
+            # Then outcomes far out decide.
             with contextlib.suppress(Uncertified):
-                plan = self.windowed_plan(epsilon, log_delta, plan)
-        return plan
+                plan = self.windowed_plan(epsilon, log_delta, None)
+                if plan.is_fair:
+                    return plan
+        if plain is None:
+            with contextlib.suppress(Uncertified):
+                plain = self.make_plan(epsilon, log_delta, None, self.plain_scan)
+        if far and (plain is None or not plain.is_fair):
+            with contextlib.suppress(Uncertified):
+                return self.windowed_plan(epsilon, log_delta, plain)
+        return plain
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Certified (lower, upper) bounds of the smallest ε at δ."""
-        wanted = math.log(delta)
+        log_delta = math.log(delta)
         if self._total_variation() <= delta:
             return 0.0, 0.0
-        near = self.plain_scan.rough_epsilon(wanted)
-        far = False
-        for _ in range(5):
-            plan = self.fair_plan(max(0.0, near), wanted, far=far)
+        best: tuple[float, Contour, float] | None = None
+        with contextlib.suppress(*_FAILURES):
+            scan = self.scan(None, self._close_tilts(self._normal_epsilon(log_delta)))
+            near = max(0.0, scan.rough_epsilon(log_delta))
+            contour = self.make_contour(self.simple_plan(near, log_delta, scan))
+            root = find_root(contour, near, delta)
+            best = (contour.gap(root), contour, root)
+            # survives: Any contour is valid: from which gap on another one is tried is free.
+            if best[0] < _CLOSE:
+                return self._enclose(contour, root, delta)
+        near, far = self._first_epsilon(log_delta)
+        for _ in range(7):
+            plan = self.fair_plan(max(0.0, near), log_delta, far=far)
             if not far and (plan is None or not plan.is_fair or plan.below is not None):
                 # The first guess may be far above the truth.
-                far, near = True, min(near, self._far_epsilon(wanted))
-                plan = self.fair_plan(max(0.0, near), wanted, far=True)
-            if plan is None:
-                raise Uncertified
-            contour = self.make_contour(plan)
-            root = find_root(contour, max(0.0, near), delta)
+                closer = min(near, self._far_epsilon(log_delta))
+                plan = self.fair_plan(
+                    max(0.0, closer), log_delta, far=True, plain=plan if closer == near else None
+                )
+                far, near = True, closer
+            if plan is None or plan.work > _MUCH_WORK:
+                break
+            try:
+                contour = self.make_contour(plan)
+            except Uncertified:
+                break
+            root = math.nan
+            with contextlib.suppress(Uncertified):
+                root = find_root(contour, max(0.0, near), delta)
+            gap = contour.gap(root)
+            if root != 0 and not gap < 1:
+                # Far from where it was planned for, errors are larger than the sum.
+                step = _newton(contour, near, delta)
+                near = step if step > 0 else root
+                if not near > 0:
+                    break
+                continue
+            if best is None or not best[0] < gap:
+                best = gap, contour, root
             # survives: Any tilt is valid, and any place to cut: bounds are closer if they suit the ε.
-            if contour.gap(root) < _CLOSE or (abs(root - near) * contour.tilt < 0.3 and contour.suits(root)):
+            if gap < _CLOSE or (abs(root - near) * contour.tilt < 0.3 and contour.suits(root)):
                 break
             near = root
+        if best is None:
+            raise Uncertified
+        return self._enclose(*best[1:], delta)
+
+    @staticmethod
+    def _enclose(contour: Contour, root: float, delta: float) -> tuple[float, float]:
+        """Certified bounds of ε beside the root of the sum."""
         if root == 0:
             total = contour.at(0.0)
             if total.value + total.error <= delta:
@@ -149,19 +204,67 @@ class FourierAccountant:
             own = pair.derivatives(c)[0]
             total += count * (own + ROUNDING * (1 + abs(own)))
         if self.subsampled is not None:
-            nodes = self.subsampled.quadrature(c, 0.0, near=near)
+            nodes = self.subsampled.quadrature(c, 0.0, near=near, closed=True)
             total += nodes.moment + nodes.error
         return total
 
     def chernoff(self, epsilon: float) -> float:
         """A looser upper bound of δ(ε) that needs no decay: e^(K(c) − cε)·c^c/(1+c)^(1+c) at the best c."""
-        c = self.plain_scan.best(epsilon)
-        if self.subsampled is not None:
-            # Closer, as the best bound of all is wanted.
-            c = self.scan(None, c * np.exp(np.linspace(-0.4, 0.4, 13))).best(epsilon)
+        return self._chernoff_at(epsilon, self._best_tilt(epsilon))
+
+    def is_below(self, epsilon: float, delta: float) -> bool:
+        """True if Chernoff's bound of δ(ε) is at most δ, at some tilt."""
+        with contextlib.suppress(*_FAILURES):
+            scan = self.scan(None, self._close_tilts(epsilon))
+            c = scan.best_between(epsilon)
+            if self._chernoff_at(epsilon, c) <= delta:
+                return True
+            if scan.tilts[0] < c < scan.tilts[-1] and self._is_normal(scan):
+                return False
+        return self.chernoff(epsilon) <= delta
+
+    def _chernoff_at(self, epsilon: float, c: float) -> float:
         return math.exp(max(math.log(_MIN_DELTA), log_chernoff(epsilon, c, self.moment(c))))
 
+    def _best_tilt(self, epsilon: float) -> float:
+        c = self.plain_scan.best(epsilon)
+        if self.subsampled is not None:
+            # Closer, as the best bound of all is log_delta.
+            c = self.scan(None, c * np.exp(np.linspace(-0.4, 0.4, 13))).best(epsilon)
+        return c
+
     # The choice of the contour: nothing here must be exact.
+
+    @cached_property
+    def _normal_variance(self) -> float:
+        """The variance of a normal loss that is about this one, if there are many small losses."""
+        total = math.fsum(count * pair.derivatives(0.0)[2] for pair, count in self.explicit)
+        law = self.subsampled
+        if law is not None:
+            total += float(law.counts @ (law.rates**2 * np.expm1(law.sigmas**-2.0)))
+        # survives: From where on another way is taken is free.
+        if not 1e-12 < total < 1e6:
+            raise Uncertified
+        return total
+
+    def _is_normal(self, scan: Scan) -> bool:
+        """True if K is about that of a normal loss: then there is no other best tilt."""
+        normal = self._normal_variance / 2 * scan.tilts * (1 + scan.tilts)
+        return bool(np.all(np.abs(scan.moment - normal)[:-2] < 0.4 * normal[:-2]))
+
+    def _normal_epsilon(self, log_delta: float) -> float:
+        """About the ε at δ of a normal loss: ln δ = −z²/2 − ln(z² + 4) or so."""
+        mu = math.sqrt(self._normal_variance)
+        z = math.sqrt(max(0.1, -2 * (log_delta + math.log(4 - 2 * log_delta))))
+        return mu * mu / 2 + mu * z
+
+    def _close_tilts(self, epsilon: float) -> Doubles:
+        """Tilts about the one that suits ε if the loss is normal."""
+        variance = self._normal_variance
+        c = epsilon / variance - 0.5
+        # The sum of both poles and of the saddle of e^(K − cε).
+        c = (c + math.sqrt(c * c + 4 / variance)) / 2
+        return c * _CLOSE_TILTS
 
     @cached_property
     def plain_scan(self) -> Scan:
@@ -249,10 +352,36 @@ class FourierAccountant:
         return math.fsum(steps) * (1 + 2.0**-40)
 
     @property
+    def _sampled_steps(self) -> float:
+        """In how many steps a unit is expected to be sampled."""
+        law = self.subsampled
+        return math.inf if law is None or self.explicit else float(law.counts @ law.rates)
+
+    @property
     def _is_rare(self) -> bool:
         """True if few steps are sampled at all: then a single loss may make most of δ."""
-        law = self.subsampled
-        return law is not None and not self.explicit and float(law.counts @ law.rates) < 3
+        # survives: From how many on another way is tried is free.
+        return self._sampled_steps < 3
+
+    @property
+    def _is_very_rare(self) -> bool:
+        """True if it is sampled in none, most likely: then a single loss makes most of δ."""
+        # survives: From how many on another way is tried first is free.
+        return self._sampled_steps < 0.1
+
+    def _first_log_delta(self, epsilon: float) -> tuple[float, bool]:
+        """About ln δ at ε, and True if outcomes far out were taken by themselves."""
+        if self._is_very_rare and self._far is not None:
+            guess = self._far_log_delta(epsilon, self._far.rough_log_delta(epsilon))
+            if math.isfinite(guess):
+                return min(-1e-3, guess), True
+        return self.plain_scan.log_delta(epsilon), False
+
+    def _first_epsilon(self, log_delta: float) -> tuple[float, bool]:
+        """About the ε at δ, and True if outcomes far out were taken by themselves."""
+        if self._is_very_rare and math.isfinite(near := self._far_epsilon(log_delta)):
+            return near, True
+        return self.plain_scan.rough_epsilon(log_delta), False
 
     def _far_log_delta(self, epsilon: float, log_delta: float) -> float:
         """About ln δ at ε, with outcomes far out taken by themselves."""
@@ -300,17 +429,36 @@ class FourierAccountant:
         plan.near = near
         t, law = plan.grid, self.subsampled
         if law is None:
-            plan.follow(self._explicit_decay(t), 1)
+            plan.follow(self._explicit_decay(t, plan.tilt), 1)
             return plan
-        nodes, explicit = law.quadrature(plan.tilt, 0.0, near=near), self._explicit_decay(t)
+        nodes, explicit = law.quadrature(plan.tilt, 0.0, near=near), self._explicit_decay(t, plan.tilt)
         plan.follow(Decay(law, nodes, near).log_bound(t, lines=False) + explicit, nodes.x.size)
         if plan.work > _LITTLE_WORK and law.sigmas.size <= _MAX_SHIFTED:
             nodes = law.quadrature(plan.tilt, 0.0, near=near, splits=True)
             plan.follow(Decay(law, nodes, near).log_bound(t) + explicit, nodes.x.size)
         if split and plan.work > FAIR_WORK and not law.added:
-            found = self._split(epsilon, log_delta, plan.tilt)
-            if found is not None:
-                plan.follow(Decay(law, nodes, near, found[0]).log_bound(t), nodes.x.size, found)
+            parts = self._split(epsilon, log_delta, plan.tilt)
+            if parts is not None:
+                plan.follow(Decay(law, nodes, near, parts[0]).log_bound(t), nodes.x.size, parts)
+        return plan
+
+    def simple_plan(self, epsilon: float, log_delta: float, scan: Scan) -> "Plan":
+        """A plan for easy laws, which is soon made: the middle of the distribution shows the decay."""
+        plan = scan.choose(epsilon, log_delta, self._steps)
+        # The best tilt may lie outside the scan.
+        if not scan.tilts[0] < plan.tilt or plan.loss > FAIR_LOSS:
+            raise Uncertified
+        t, law = plan.grid, self.subsampled
+        if law is None:
+            plan.follow(self._explicit_decay(t, plan.tilt), 1)
+            return plan
+        nodes = law.quadrature(plan.tilt, 0.0, closed=True)
+        plan.follow(
+            Decay(law, nodes).log_bound(t, lines=False) + self._explicit_decay(t, plan.tilt), nodes.x.size
+        )
+        if plan.work > _SIMPLE_WORK:
+            raise Uncertified
+        plan.is_simple = True
         return plan
 
     def make_contour(self, plan: "Plan") -> "Contour":
@@ -321,13 +469,15 @@ class FourierAccountant:
         nodes = None
         if self.subsampled is not None:
             reach = plan.reach + 4 * math.pi / plan.period
-            nodes = self.subsampled.quadrature(plan.tilt, reach, near=plan.near, below=plan.below)
+            nodes = self.subsampled.quadrature(
+                plan.tilt, reach, near=plan.near, below=plan.below, closed=plan.is_simple
+            )
         rest = None if plan.rest is None else self.make_contour(plan.rest)
         far = self._far if plan.has_far else None
         return Contour(self.explicit, plan, high=high, nodes=nodes, far=far, rest=rest)
 
-    def _explicit_decay(self, t: Doubles) -> Doubles:
-        return np.array([sum(count * pair.decay(float(at)) for pair, count in self.explicit) for at in t])
+    def _explicit_decay(self, t: Doubles, tilt: float) -> Doubles:
+        return np.asarray(sum((count * pair.decay(t, tilt) for pair, count in self.explicit), 0 * t))
 
     def _split(
         self, epsilon: float, log_delta: float, tilt: float
@@ -357,3 +507,12 @@ class FourierAccountant:
                     if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
                         return below, (best, moment)
         return None
+
+
+def _newton(contour: Contour, epsilon: float, delta: float) -> float:
+    """A step from ε towards the root, to a third or three times ε at most; nan if errors are large."""
+    total = contour.at(epsilon)
+    if not total.value > 2 * total.error:
+        return math.nan
+    move = total.value / contour.slope(epsilon) * math.log(total.value / delta)
+    return min(3 * epsilon, max(epsilon / 3, epsilon + move))

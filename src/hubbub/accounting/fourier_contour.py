@@ -42,7 +42,7 @@ ROUNDING = 2.0**-48
 # survives: From how many points on it is left to others is free.
 MAX_POINTS = 200_000
 # survives: From how much work, or rounding, on another way is tried is free.
-FAIR_WORK, FAIR_LOSS = 1 << 22, 13.5
+FAIR_WORK, FAIR_LOSS = 1 << 22, 14.4
 # survives: Up to which ε far outcomes are taken in closed form is free.
 MAX_FAR_EPSILON = 30.0
 
@@ -60,8 +60,11 @@ class ExplicitMoments(Protocol):
     def derivatives(self, c: float) -> tuple[float, float, float]:
         """K, K′ and K″ at a real c."""
 
-    def decay(self, t: float) -> float:
-        """An upper bound of ln|e^(K(c+it) − K(c))| for all c, falling in t; 0 if none is known."""
+    def decay(self, t: Doubles, c: float) -> Doubles:
+        """An upper bound of ln|e^(K(c+is) − K(c))| for all s ≥ t; 0 if none is known."""
+
+    def moment_error(self, z: Complexes) -> Doubles:
+        """How many units of 2^-48 e^K(z) is off, of e^K(Re z), beyond some units of K."""
 
 
 class Sum(NamedTuple):
@@ -87,6 +90,17 @@ class Scan(NamedTuple):
     def best(self, epsilon: float) -> float:
         """The tilt of Chernoff's bound at ε."""
         return float(self.tilts[np.nanargmin(self._chernoff() - self.tilts * epsilon)])
+
+    def best_between(self, epsilon: float) -> float:
+        """The same, between the tilts that were scanned: by a parabola through three of them."""
+        power = self._chernoff() - self.tilts * epsilon
+        k = int(np.nanargmin(power))
+        if not 0 < k < power.size - 1:
+            return float(self.tilts[k])
+        left, middle, right = power[k - 1 : k + 2]
+        away = (left - right) / (2 * (left - 2 * middle + right))
+        ratio = float(self.tilts[k + 1] / self.tilts[k])
+        return float(self.tilts[k] * ratio ** np.nan_to_num(away))
 
     def _saddle(self, k: int) -> float:
         """The logarithm of δ·e^(cε) at the k-th tilt, by the saddle-point formula."""
@@ -154,6 +168,8 @@ class Plan:
     below_moment: tuple[float, float] | None = None
     rest: "Plan | None" = None
     has_far: bool = False
+    is_simple: bool = False
+    """True if nodes are taken with a bound in closed form."""
 
     @property
     def cost(self) -> float:
@@ -205,11 +221,17 @@ class FarOutcomes:
         own = law.rates[:, None] * normal_cdf((1 - x) / law.sigmas[:, None])
         loss = law.log_ratio(x)
         with np.errstate(divide="ignore"):
-            found = [
+            estimates = [
                 float(np.interp(-log_delta, -np.log(n * p), at))
                 for n, p, at in zip(law.counts, own, loss, strict=True)
             ]
-        return 2 * max(0.0, *found) + 1e-3 * float(law.counts @ law.tops)
+        return 2 * max(0.0, *estimates) + 1e-3 * float(law.counts @ law.tops)
+
+    def rough_log_delta(self, epsilon: float) -> float:
+        """About ln δ at ε if one loss alone makes it, or a bit less."""
+        law = self.law
+        p = normal_cdf((1 - law.outcome(np.full(law.sigmas.size, epsilon))) / law.sigmas)
+        return math.log(max(1e-300, float(law.counts @ (law.rates * p))))
 
     @cached_property
     def _plunge(self) -> tuple[float, float]:
@@ -310,7 +332,7 @@ class Contour:
         for pair, times in explicit:
             values = pair.log_moment(self.z)
             power += times * values
-            log_error += ROUNDING * times * np.abs(values)
+            log_error += ROUNDING * times * (np.abs(values) + pair.moment_error(self.z))
         self.kernel = 1 / (self.z * (1 + self.z))
         self.kernel[0] /= 2
         gain = None

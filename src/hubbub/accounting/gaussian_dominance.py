@@ -178,6 +178,17 @@ class LossFacts:
             default=Fraction(0),
         )
 
+    @property
+    def is_bounded(self) -> bool:
+        """True if losses without a closed form are bounded, and need no cut."""
+        return self.epsilon is not None and self.delta == self.closed_delta
+
+    @property
+    def largest_loss(self) -> Fraction:
+        """The largest pure ε of any event; 0 if there is none, or some event has none."""
+        events = [event for alternative in self.loss.alternatives for event, _ in alternative]
+        return max((event.max_loss or Fraction(0) for event in events), default=Fraction(0))
+
 
 @lru_cache(maxsize=4096)
 def loss_facts(loss: PrivacyLoss) -> LossFacts:
@@ -225,12 +236,27 @@ def mu_squared_at(facts: LossFacts, reserve: Fraction, cut: Fraction) -> Fractio
         for event, count in part.bounded:
             figure += count * _bounded_event(event, reserve)
         if part.rest is not None:
-            own = dominating_mu_squared(part.rest, cut) if cut else None
+            own = dominating_mu_squared(part.rest, cut) if cut else bounded_rest(part.rest, reserve)
             if own is None:
                 return None
             figure += own
         worst = max(worst, figure)
     return worst
+
+
+def bounded_rest(rest: PrivacyLoss, reserve: Fraction) -> Fraction | None:
+    """μ² that dominates events without a closed form by their largest losses alone; None if some have none.
+
+    Nothing is cut off.
+
+    Proof: docs/proofs/filters.md, "Bounded losses"
+    """
+    total = Fraction(0)
+    for event, count in rest.alternatives[0]:
+        if event.max_loss is None or event.infinity_mass:
+            return None
+        total += count * bounded_mu_squared(event.max_loss, reserve)
+    return total
 
 
 def _bounded_event(event: Event, reserve: Fraction) -> Fraction:
@@ -333,8 +359,8 @@ def _delta(loss: PrivacyLoss, epsilon: Fraction) -> float:
 @lru_cache(maxsize=256)
 def _end(loss: PrivacyLoss, cut: Fraction) -> Fraction | None:
     """An ε from which on δ(ε) is at most the cut; None if there is none."""
-    found = loss.epsilon(cut)
-    return max(_short(found), Fraction(1, 1 << 20)) if math.isfinite(found) else None
+    epsilon = loss.epsilon(cut)
+    return max(_short(epsilon), Fraction(1, 1 << 20)) if math.isfinite(epsilon) else None
 
 
 def _short(x: float) -> Fraction:

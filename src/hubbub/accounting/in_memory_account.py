@@ -12,7 +12,7 @@ from hubbub.accounting import (
     PrivacyOdometer,
     Receipt,
 )
-from hubbub.accounting.budget import refuse_copy, refuse_fork, refuse_other_unit
+from hubbub.accounting.budget import refuse_copy, refuse_fork, refuse_other_relation, refuse_other_unit
 from hubbub.accounting.filter_stages import OdometerReading
 from hubbub.accounting.filters import Remaining
 from hubbub.accounting.serialization import loss_to_json, stored_loss
@@ -63,22 +63,30 @@ class InMemoryAccount:
         """The protected privacy unit; None until a charge names it."""
         self._filter = PrivacyFilter(budget) if budget is not None else None
         self._odometer = PrivacyOdometer()
+        self._relation = ""
         self._busy = threading.Lock()
         self._process = os.getpid()
         self.receipts: list[Receipt] = []
 
     def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
-        """Charge before anything runs; raises if it does not fit, or protects another unit."""
+        """Charge before anything runs; raises if it does not fit, or protects another unit.
+
+        Args: as in `Account.charge`.
+        """
         self._refuse_fork()
         stored = stored_loss(loss_to_json(loss))  # what is charged follows from the events alone
         with self._busy:
             refuse_other_unit(self.unit, unit)
+            protected = self.unit or unit
+            relation = refuse_other_relation(
+                None if protected is None else protected.neighbours, stored, self._relation
+            )
             if self._filter is not None:
                 self._filter = self._filter.charge(stored)
             else:
                 self._odometer = self._odometer.charge(stored)
             # Losses of different units do not add up: all later charges must be for this one.
-            self.unit = self.unit or unit
+            self.unit, self._relation = protected, relation
             receipt = Receipt(what, loss)
             self.receipts.append(receipt)
         return receipt

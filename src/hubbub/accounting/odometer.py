@@ -95,12 +95,12 @@ class PrivacyOdometer:
             also for charges that depend on answers.
         """
         allowed = parse_below_one(delta, "delta")
-        found = [math.inf]
+        candidates = [math.inf]
         if self.pure is not None and self.sum_delta <= allowed:
-            found.append(round_up(self.pure))
+            candidates.append(round_up(self.pure))
         if self.spent is not None and allowed > self.sum_delta:
-            found.append(self._curve.epsilon(allowed - self.sum_delta))
-        return min(found)
+            candidates.append(self._curve.epsilon(allowed - self.sum_delta))
+        return min(candidates)
 
     def reading(self) -> OdometerReading:
         """The pair so far: the curve at the odometer's own δ, or the pure sum if that is smaller."""

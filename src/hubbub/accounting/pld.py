@@ -479,13 +479,13 @@ def _log_moment(tilted: Sequence[_Tilted], s: float) -> float:
     for term in tilted:
         power = term.logs + s * term.places
         peak = float(power.max())
-        grown = math.log(float(np.exp(np.maximum(power - peak, -600.0)).sum()))
+        log_sum = math.log(float(np.exp(np.maximum(power - peak, -600.0)).sum()))
         lost = (
             8
             * _UNIT_ROUNDOFF
             * (1 + abs(peak) + abs(s) * (abs(term.mean) + float(np.abs(term.places[[0, -1]]).max())))
         )
-        total.append(term.count * (grown + peak - s * term.mean + lost))
+        total.append(term.count * (log_sum + peak - s * term.mean + lost))
     return math.fsum(total)
 
 

@@ -79,9 +79,9 @@ class CoarsePld:
         """K, K′ and K″ of the finite losses at a real tilt."""
         total = np.zeros(3)
         for coarse in self.terms:
-            held = coarse.p > 0
-            losses = coarse.losses[held]
-            power = tilt * losses + np.log(coarse.p[held])
+            has_mass = coarse.p > 0
+            losses = coarse.losses[has_mass]
+            power = tilt * losses + np.log(coarse.p[has_mass])
             peak = float(power.max())
             weight = np.exp(power - peak)
             size = float(weight.sum())

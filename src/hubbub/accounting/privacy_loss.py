@@ -271,15 +271,15 @@ class PrivacyLoss:
         Assumes: this loss is that of the mechanism on samples that differ in one substituted unit.
         Proof: docs/proofs/dominating-pairs.md, "Samples of fixed size"
         """
-        units, drawn = parse_integer(population, "population"), parse_integer(size, "size", minimum=0)
-        if drawn > units:
+        units, sample_size = parse_integer(population, "population"), parse_integer(size, "size", minimum=0)
+        if sample_size > units:
             raise InvalidInput(
                 "{size} is above {population}",
                 why="no unit is drawn twice",
                 fix="pass a {size} of at most {population}",
                 parameter="size",
             )
-        rate = Fraction(drawn, units)
+        rate = Fraction(sample_size, units)
         if rate in (0, 1):
             return self * int(rate)
 
@@ -381,6 +381,15 @@ class PrivacyLoss:
         """Certified bounds of δ at ε."""
         at = parse_nonnegative(epsilon, "epsilon")
         return _worst_bounds(alternative.delta(at) for alternative in self.compositions)
+
+    @property
+    def relations(self) -> set[str]:
+        """The neighbouring relations that it is stated for; none if it holds for any.
+
+        >>> PrivacyLoss.gaussian(1).poisson_subsampled(0.1).relations
+        {'add/remove'}
+        """
+        return {event.relation for events in self.alternatives for event, _ in events} - {""}
 
     @property
     def rho(self) -> Fraction | None:

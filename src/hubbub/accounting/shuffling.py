@@ -83,8 +83,8 @@ def clone_pair(epsilon: float, reports: int, *, upper: bool) -> DiscretePair:
         ours.append(p)
         theirs.append(q)
     loss, p, q = (np.concatenate(some) for some in (losses, ours, theirs))
-    held = p + q > 0
-    return _bin_outcomes(loss[held], p[held], q[held], rest if upper else 0.0, upper=upper)
+    has_mass = p + q > 0
+    return _bin_outcomes(loss[has_mass], p[has_mass], q[has_mass], rest if upper else 0.0, upper=upper)
 
 
 def _clone_counts(n: int, epsilon: float, *, upper: bool) -> tuple[NDArray[np.int64], Doubles, float]:
@@ -176,8 +176,8 @@ def _bin_outcomes(
     if not upper:
         ours, theirs = (np.bincount(place, weights=mass, minlength=bins) for mass in (p, q))
         # survives: A bin that Q's mass lies in has some of P's, too.
-        held = (ours > 0) & (theirs > 0)
-        ours, theirs = ours[held], theirs[held]
+        has_mass = (ours > 0) & (theirs > 0)
+        ours, theirs = ours[has_mass], theirs[has_mass]
         losses = np.log(ours / theirs)
         atoms, first, second = (tuple(x.tolist()) for x in (losses, ours, theirs))
         return DiscretePair(
@@ -191,11 +191,11 @@ def _bin_outcomes(
     # Rounding is a matter of losses, too: they are raised a little.
     losses = points + 1e-12 * (abs(low) + abs(high))
     # survives: A bin that Q's mass lies in has some of P's, too.
-    held = ours > 0
+    has_mass = ours > 0
     return DiscretePair(
-        tuple(losses[held].tolist()),
-        tuple(ours[held].tolist()),
-        tuple((ours[held] * np.exp(-losses[held])).tolist()),
+        tuple(losses[has_mass].tolist()),
+        tuple(ours[has_mass].tolist()),
+        tuple((ours[has_mass] * np.exp(-losses[has_mass])).tolist()),
         infinity_mass,
         0.0,
         relative_mass_error=_MASS_ERROR,

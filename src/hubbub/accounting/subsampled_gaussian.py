@@ -122,8 +122,8 @@ class SubsampledGaussians:
         if window is not None:
             with np.errstate(divide="ignore"):
                 density = density + np.log(window.below(x))
-        kept = density > density.max(axis=1)[:, None] - NEGLIGIBLE
-        first, last = kept.argmax(axis=1), count - 1 - kept[:, ::-1].argmax(axis=1)
+        is_large = density > density.max(axis=1)[:, None] - NEGLIGIBLE
+        first, last = is_large.argmax(axis=1), count - 1 - is_large[:, ::-1].argmax(axis=1)
         row = np.arange(low.size)
         first, last = x[row, np.maximum(first - 1, 0)], x[row, np.minimum(last + 1, count - 1)]
         # Where K is small, e^K − 1 is summed, which needs the whole normal law.
@@ -239,21 +239,26 @@ class SubsampledGaussians:
             growth = np.maximum(growth, np.where(small, normal.log_growing(0.0), -math.inf))
         return lines, growth, above, normal
 
-    def _plain_quadrature(self, tilt: float, reach: float, wanted: float) -> "QuadratureNodes":
-        """Nodes for many different steps, with a bound in closed form: |r| ≤ r(x), |arg r| ≤ v on the lines.
+    def _plain_quadrature(
+        self, tilt: float, reach: float, log_accuracy: float, most: float
+    ) -> "QuadratureNodes | None":
+        """Nodes with a bound in closed form, which is soon computed: |r| ≤ r(x), |arg r| ≤ v on the lines.
 
         The integrand on Im x = ±vσ² is at most e^(v²σ²/2 + v·reach)·e^K, times cos(v/2)^−c if added.
+        None if a step needs more than `most` nodes.
         """
         s = self.sigmas
         # survives: Any strip below π gives a bound of the error; which ones are tried only decides
         # how many nodes there are.
-        v = np.minimum(np.array([[3.0], [2.0], [1.0]]), 8.5 / s)
+        v = np.minimum(np.array([[3.0], [2.0], [1.0], [0.4], [0.15]]), 8.5 / s)
         growth = v * v * s * s / 2 + v * reach
         if self.added:
             growth = growth - tilt * np.log(np.cos(v / 2))
-        step = np.minimum((2 * math.pi * v * s * s / (wanted + growth)).max(axis=0), 0.7 * s)
+        step = np.minimum((2 * math.pi * v * s * s / (log_accuracy + growth)).max(axis=0), 0.7 * s)
         low, high = self.ends(tilt)
         count = int(np.ceil(((high - low) / step).max())) + 2
+        if count > most:
+            return None
         if count > _MAX_NODES_PER_STEP or count * s.size > MAX_NODES:
             raise Uncertified
         step = (high - low) / (count - 1)
@@ -280,17 +285,29 @@ class SubsampledGaussians:
         near: Window | None = None,
         below: Window | None = None,
         splits: bool = False,
+        closed: bool = False,
     ) -> "QuadratureNodes":
         """Nodes at which E[e^(zL)] is summed, for Re z = tilt and |Im z| ≤ reach.
+
+        Args:
+            tilt: Re z.
+            reach: The largest |Im z|.
+            near: The division below which outcomes are summed.
+            below: Another division, below which outcomes are summed by themselves.
+            splits: Nodes for any division close to the atom.
+            closed: A bound in closed form, which is sooner computed, unless it needs many nodes.
 
         The trapezoid rule of step h errs by no more than the integrals of the integrand's modulus on the two
         lines Im x = ±vσ², over e^(2πvσ²/h) − 1, for any v < π.
         """
         s = self.sigmas
         # survives: How small the error shall be is free: it is bounded, and added.
-        wanted = NODES_EXPONENT + math.log(1 + float(self.counts.sum()))
-        if near is None and below is None and not splits and s.size > _FEW_ROWS:
-            return self._plain_quadrature(tilt, reach, wanted)
+        log_accuracy = NODES_EXPONENT + math.log(1 + float(self.counts.sum()))
+        many = s.size > _FEW_ROWS
+        if near is None and below is None and not splits and (closed or many):
+            nodes = self._plain_quadrature(tilt, reach, log_accuracy, math.inf if many else MANY_NODES)
+            if nodes is not None:
+                return nodes
         low, high, small = self.bulk(tilt, near)
         narrow = s if near is None else np.minimum(s, near.width)
         if below is not None or splits:
@@ -306,7 +323,7 @@ class SubsampledGaussians:
         if splits:
             # |Φ| of any split of this width on the line.
             growth = growth + (v * s * s / self.split_width) ** 2 / 2
-        steps = 2 * math.pi * v * s * s / (wanted + np.maximum(0.0, growth - moment))
+        steps = 2 * math.pi * v * s * s / (log_accuracy + np.maximum(0.0, growth - moment))
         best, row = steps.argmax(axis=0), np.arange(s.size)
         step, size, strip = np.minimum(steps[best, row], 0.7 * s), growth[best, row], v[best, row]
         above = above[best, row]
@@ -318,7 +335,7 @@ class SubsampledGaussians:
             v = np.concatenate([0 * turns[:1], 2 * turns])
             lines, growth, above, normal = self._growth(tilt, v, 0.0, ends=ends, parts=parts, small=small)
             growth, above = np.maximum(growth[0], growth[1:]), np.maximum(above[0], above[1:])
-            steps = 2 * math.pi * turns * s * s / (wanted + np.maximum(0.0, growth - moment))
+            steps = 2 * math.pi * turns * s * s / (log_accuracy + np.maximum(0.0, growth - moment))
             k = int((((high - low) / steps).max(axis=1)).argmin())
             turn, size, above, edges = turns[k], growth[k], above[k], [0, k + 1]
             step, strip = np.minimum(steps[k], 0.7 * s), turn
@@ -381,6 +398,7 @@ class QuadratureNodes:
         highest = whole.max(axis=1)
         self.moments = np.log(np.exp(whole - highest[:, None]).sum(axis=1)) + highest
         spread = 1 + np.abs(self.moments)
+        small = small & (np.abs(self.moments) < 1.5)
         if small.any():
             # Where losses are small, e^K − 1 is small, too, and is summed without losing digits.
             share = np.exp((log_weight + log_share)[small]) * np.expm1(np.minimum(power[small], 600.0))
@@ -389,8 +407,7 @@ class QuadratureNodes:
         if not np.isfinite(self.moments).all():
             raise Uncertified
         self.moment = float(law.counts @ self.moments)
-        self.chance = np.exp(whole - self.moments[:, None])
-        loss = law.loss(log_ratio)
+        self.chance, loss = np.exp(whole - self.moments[:, None]), law.loss(log_ratio)
         self.mean = (self.chance * loss).sum(axis=1)
         self.variance = (self.chance * (loss - self.mean[:, None]) ** 2).sum(axis=1)
         # An exponential loses as many units as its exponents are large.

@@ -102,10 +102,6 @@ class SubsampledPair:
             raise Uncertified
         return self._atoms.derivatives(c)
 
-    def decay(self, t: float) -> float:
-        """0: no bound is known."""
-        return 0.0 * t
-
     def bin_masses(self, edges: Doubles) -> BinMasses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]]: the mechanism's, between mapped edges.
 
@@ -114,11 +110,11 @@ class SubsampledPair:
         if self._atoms:
             return self._atoms.bin_masses(edges)
         q = self.sampling_rate
-        wanted = -edges[::-1] if self.added else edges
-        inner = inverse_log_mixture(wanted, q)
+        targets = -edges[::-1] if self.added else edges
+        inner = inverse_log_mixture(targets, q)
         # If a mapped edge lies a little beside the requested one, so do losses.
         with np.errstate(invalid="ignore"):
-            beside = np.abs(log_mixture(inner, q) - wanted)
+            beside = np.abs(log_mixture(inner, q) - targets)
         beside[~np.isfinite(inner)] = 0.0
         bins = self.base.bin_masses(inner)
         both = (1 - q) * bins.q + q * bins.p
@@ -248,8 +244,8 @@ class SymmetrizedPair:
         up = self.base.bin_masses(edges.clip(min=0.0))
         # Of −L what lies in (a, b] is L in [−b, −a).
         with np.errstate(over="ignore"):
-            turned = np.nextafter(-edges[::-1].clip(max=0.0), -math.inf).clip(min=0.0)
-        down = self.base.bin_masses(turned)
+            mirrored = np.nextafter(-edges[::-1].clip(max=0.0), -math.inf).clip(min=0.0)
+        down = self.base.bin_masses(mirrored)
         low = BinMasses(
             down.q[::-1],
             down.p[::-1],

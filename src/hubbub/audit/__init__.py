@@ -1,37 +1,38 @@
-"""Audits: lower bounds of ε from the outputs of a training run."""
+"""Audits: lower bounds of ε, of any black box and of training runs."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hubbub.audit.training import Audit, audit
+from hubbub.lazy_exports import export_lazily
 
-__all__ = ["Audit", "audit"]
+if TYPE_CHECKING:
+    from hubbub.audit.black_box import audit
+    from hubbub.audit.claims import Claim
+    from hubbub.audit.finding import Audit, Witness
+    from hubbub.audit.neighbours import InputPair, RowDomain
+    from hubbub.audit.training import TrainingAudit, audit_training, white_box
+    from hubbub.audit.training_runs import RunsAudit, audit_runs
+
+__all__ = [
+    "Audit",
+    "Claim",
+    "InputPair",
+    "RowDomain",
+    "RunsAudit",
+    "TrainingAudit",
+    "Witness",
+    "audit",
+    "audit_runs",
+    "audit_training",
+    "white_box",
+]
 
 _HOMES = {
-    "training": ("Audit", "audit"),
+    "black_box": ("audit",),
+    "claims": ("Claim",),
+    "finding": ("Audit", "Witness"),
+    "neighbours": ("InputPair", "RowDomain"),
+    "training": ("TrainingAudit", "audit_training", "white_box"),
+    "training_runs": ("RunsAudit", "audit_runs"),
 }
 
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'hubbub.audit' has no attribute {name!r}")
-    try:
-        home = import_module(f"hubbub.audit.{_HOME[name]}")
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        raise ModuleNotFoundError(
-            f"hubbub.audit.{name} needs torch: pip install hubbub[training]", name="torch"
-        ) from None
-    value = getattr(home, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """The public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = export_lazily(__name__, _HOMES, extra="training")

@@ -10,7 +10,7 @@ After Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run" 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,7 +28,7 @@ from hubbub.training.gradient_storage import DenseGradient, FloatArray, PerExamp
 from hubbub.training.per_example_gradients import GradientMethod, Gradients
 from hubbub.training.trainer import Trainer
 
-__all__ = ["Audit", "audit", "epsilon_lower_bound"]
+__all__ = ["TrainingAudit", "audit_training", "epsilon_lower_bound", "white_box"]
 
 _CANARY_NORM = 1e6
 """A canary's gradient in units of the clipping norm: if it is not clipped, it shows."""
@@ -38,14 +38,14 @@ _GUESS_FRACTIONS = (1, 4, 32)
 
 
 @dataclass(frozen=True)
-class Audit:
+class TrainingAudit:
     """The result of an audit.
 
-    >>> result = Audit(0.4, 1.0, delta=1e-5, confidence=0.95, canaries=100, statistic="the sum of gradients")
+    >>> result = TrainingAudit(0.4, 1.0, delta=1e-5, confidence=0.95, canaries=100, statistic="the sum")
     >>> result.violates_bound
     False
     >>> result
-    Audit(0.4 ≤ ε ≤ 1 at δ = 1e-5, 95 % confidence, 100 canaries)
+    TrainingAudit(0.4 ≤ ε ≤ 1 at δ = 1e-5, 95 % confidence, 100 canaries)
     """
 
     epsilon_lower: float
@@ -65,7 +65,10 @@ class Audit:
 
     def __repr__(self) -> str:
         low, high, delta, confidence = self._figures()
-        return f"Audit({low} ≤ ε ≤ {high} at δ = {delta}, {confidence} confidence, {self.canaries} canaries)"
+        return (
+            f"TrainingAudit({low} ≤ ε ≤ {high} at δ = {delta}, {confidence} confidence, "
+            f"{self.canaries} canaries)"
+        )
 
     def _figures(self) -> tuple[str, str, str, str]:
         """Return both bounds of ε, rounded outward, δ and the confidence."""
@@ -90,9 +93,9 @@ class Audit:
         )
 
 
-def audit(
+def audit_training(
     trainer: Trainer, *, canaries: int = 1000, delta: Number = 1e-5, confidence: Number = 0.95
-) -> Audit:
+) -> TrainingAudit:
     """Run a trainer with canaries, and bound its ε from below.
 
     The trained weights have seen canaries: they are for the audit only. The run is charged.
@@ -110,7 +113,7 @@ def audit(
     >>> trainer = make_private(model, optimizer, (torch.randn(40, 20), torch.randn(40, 20)), loss=mse_loss,
     ...                        clipping_norm=1.0, sampling_rate=0.5, steps=5, noise_multiplier=2.0,
     ...                        account=None)
-    >>> audit(trainer, canaries=200).violates_bound
+    >>> audit_training(trainer, canaries=200).violates_bound
     False
 
     Guarantee: for a run that keeps its proven ε, `violates_bound` is true with probability at most
@@ -151,7 +154,22 @@ def audit(
         (_lower_bound(scores, coins, fraction, slack, failure), name)
         for name, scores, coins, fraction in tests
     )
-    return Audit(lower, trainer.epsilon(delta), slack, level, count, statistic)
+    return TrainingAudit(lower, trainer.epsilon(delta), slack, level, count, statistic)
+
+
+def white_box(make_trainer: Callable[[], Trainer]) -> Callable[[NDArray[np.bool_]], FloatArray]:
+    """Return a run for `audit_runs`: canaries with enormous gradients, scored by the noisy gradients.
+
+    Args:
+        make_trainer: Makes a new trainer for each run; it is charged like any other.
+    """
+
+    def run(coins: NDArray[np.bool_]) -> FloatArray:
+        experiment = _CanaryExperiment(make_trainer(), coins.size)
+        experiment.coins = coins
+        return experiment.run()[0]
+
+    return run
 
 
 def epsilon_lower_bound(canaries: int, guesses: int, correct: int, delta: float, failure: float) -> float:

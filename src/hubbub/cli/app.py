@@ -1,20 +1,17 @@
-"""The `hubbub` command: the mechanisms as commands, and how errors are spelled in the shell."""
+"""The `hubbub` command: all commands, and the mechanisms among them."""
 
 import math
-import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
-from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
+from hubbub.cli.audit import audit
+from hubbub.cli.dataset_options import LargeEpsilon
 from hubbub.cli.demo import demo
+from hubbub.cli.functions import functions
 from hubbub.cli.init import init
 from hubbub.cli.ledger import register
-from hubbub.cli.limits import limits
 from hubbub.cli.loss import Population, loss
 from hubbub.cli.options import (
     MultiValueCommand,
@@ -24,62 +21,33 @@ from hubbub.cli.options import (
     parse_delta,
     parse_number,
 )
-from hubbub.cli.query import LargeEpsilon, plan, query
-from hubbub.cli.terminal import bold, escaped, print_line
-from hubbub.errors import HubbubError, InvalidInput
-from hubbub.escaping import escape_lines
+from hubbub.cli.query import limits, plan, query
+from hubbub.cli.shell import make_app
+from hubbub.cli.synopsis import synopsis, synthesize
+from hubbub.cli.terminal import bold, print_line
+from hubbub.errors import InvalidInput
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, choose_additive_noise
 from hubbub.numbers import format_percent, format_up, parse_nonnegative
 from hubbub.report.tables import DIGITS
 from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.unit import Unit
 
-__all__ = ["app", "main"]
+__all__ = ["app"]
 
 
-class _EscapingGroup(TyperGroup):
-    """Usage errors quote what was typed: escape it, so that it cannot control the terminal."""
-
-    def make_context(self, *given: Any, **more: Any) -> Any:
-        with _escaped_messages():
-            return super().make_context(*given, **more)
-
-    def invoke(self, ctx: Any) -> Any:
-        with _escaped_messages():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _escaped_messages() -> Iterator[None]:
-    try:
-        yield
-    except Exception as problem:
-        message = getattr(problem, "message", None)
-        if isinstance(message, str) and hasattr(problem, "exit_code"):
-            problem.message = escape_lines(message)  # type: ignore[attr-defined]
-        raise
-
-
-app = typer.Typer(
-    cls=_EscapingGroup,
-    help="Differentially private queries, models and accounting.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = make_app()
 app.command(cls=MultiValueCommand)(query)
 app.command(cls=MultiValueCommand)(plan)
 app.command(cls=MultiValueCommand)(limits)
+app.command(cls=MultiValueCommand)(synopsis)
+app.command(cls=MultiValueCommand)(synthesize)
+app.command()(functions)
 app.command()(init)
 app.command()(demo)
 app.command()(loss)
+app.command()(audit)
 register(app)
 
-_OPTIONS = {
-    "times": "--steps",
-    "types": "--type",
-}
-"""Options that are not named as the library's parameters are."""
-_QUOTES = "'\""
 _YES_NO = {
     **dict.fromkeys(("true", "yes", "on", "t", "y", "1"), 1),
     **dict.fromkeys(("false", "no", "off", "f", "n", "0"), 0),
@@ -100,21 +68,6 @@ Coordinates = Annotated[
     ),
 ]
 Real = Annotated[bool, typer.Option("--real", help="The answer is a real number, not an integer.")]
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        print_line(f"hubbub {metadata.version('hubbub')}")
-        raise typer.Exit
-
-
-@app.callback()
-def hubbub(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
-    ] = False,
-) -> None:
-    """Differentially private queries, models and accounting."""
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # so that −5 is an answer, not an option
@@ -275,16 +228,6 @@ def toss(
     print_line(f"{mechanism}")
 
 
-def main() -> None:
-    """Run the command line; show a HubbubError as text, not as a traceback."""
-    try:
-        app()
-    except HubbubError as problem:
-        what, why, fix = problem.render(_spell_in_shell)
-        print_line(escaped(what, "red"), ": ", escaped(why), ".\nFix: ", escaped(fix), ".", to_stderr=True)
-        raise SystemExit(2) from None
-
-
 def _parse_population(population: str | None) -> int | None:
     return None if population is None else parse_count(population, "population")
 
@@ -327,21 +270,3 @@ def _describe_mechanism(mechanism: Laplace | Gaussian, delta: Fraction) -> str:
     if spent.epsilon() < math.inf:
         return f"{mechanism}"
     return f"{mechanism}, that is ε = {format_up(spent.epsilon(delta), 6)} at δ = {format_up(delta, DIGITS)}"
-
-
-def _list_options(command: Any) -> set[str]:
-    """Return the options of a command and of all commands below it."""
-    own = {option for parameter in command.params for option in parameter.opts}
-    return own.union(*map(_list_options, getattr(command, "commands", {}).values()))
-
-
-def _spell_in_shell(name: str, value: str | None) -> str:
-    """Spell a parameter of the library as an option: `{delta=1e-6}` is `--delta 1e-6`."""
-    if name == "open_account":
-        return f"run `hubbub budget open {shlex.quote(str(value))} --unit … --epsilon … --ledger …` first"
-    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-    if option not in _list_options(typer.main.get_command(app)):
-        return name if value is None else f"{name}={value}"
-    if value is None or value == "True":
-        return option
-    return f"{option} {'row' if value == 'Unit.row()' else value.strip(_QUOTES)}"

@@ -42,10 +42,10 @@ def write_visits(path: Path) -> int:
     """Write the table as Parquet (patient, day, region, reason, age, cost); return the number of visits."""
     import duckdb
 
-    made = _make_visits()
-    visits = len(made["patient"])
+    columns = _make_visits()
+    visits = len(columns["patient"])
     connection = duckdb.connect(":memory:")
-    connection.register("made", made)
+    connection.register("made", columns)
     connection.execute("CREATE TABLE words AS SELECT $regions AS regions, $reasons AS reasons", {
         "regions": list(REGIONS), "reasons": list(_REASONS),
     })  # fmt: skip
@@ -180,15 +180,15 @@ def _run_hospital(console: Console, scratch: Path, save: Path | None) -> None:
         console.print("hubbub demo --save . saves the table and a chart of the result.\n")
 
 
-def _save_table(made: Path, path: Path) -> None:
+def _save_table(source: Path, path: Path) -> None:
     """Save the table, but never over another file."""
-    if path.exists() and path.read_bytes() != made.read_bytes():
+    if path.exists() and path.read_bytes() != source.read_bytes():
         raise InvalidInput(
             f"{path} exists already, and is not the demo's",
             why="it would be lost",
             fix="name another folder with --save",
         )
-    shutil.copyfile(made, path)
+    shutil.copyfile(source, path)
 
 
 def _make_bars(answers: "Result") -> Table:

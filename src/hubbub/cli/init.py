@@ -55,8 +55,8 @@ def init(
         )
     table = _read_schema(file, encoding)
     prompt = _Prompt(yes)
-    said = _ask_columns(table, _ask_unit(table, unit, prompt), file, prompt, encoding)
-    text = "\n".join([*_ask_general(prompt, table.name), *said, ""])
+    entries = _ask_columns(table, _ask_unit(table, unit, prompt), file, prompt, encoding)
+    text = "\n".join([*_ask_general(prompt, table.name), *entries, ""])
     write_declaration(path, text)
     read_config(path)
     print_line("written: ", escaped(path), "; all of it is public, edit it as you like")
@@ -83,8 +83,8 @@ class _Prompt:
     def ask(self, question: str, default: str, checked: Callable[[str], Any]) -> Any:
         """Ask until the answer is valid; return None for an empty one."""
         while True:
-            asked = escape(question)
-            answer = default if self.is_silent else typer.prompt(asked, default, show_default=bool(default))
+            prompt = escape(question)
+            answer = default if self.is_silent else typer.prompt(prompt, default, show_default=bool(default))
             if not str(answer).strip():
                 return None
             try:
@@ -178,7 +178,7 @@ def _ask_columns(table: Table, unit: str, file: Path, prompt: _Prompt, encoding:
     for part, entries in (("types", types), ("bounds", bounds), ("keys", keys)):
         if entries:
             lines += ["", f"[tables.{_toml_key(table.name)}.{part}]"]
-            lines += [f"{_toml_key(column)} = {said}" for column, said in entries.items()]
+            lines += [f"{_toml_key(column)} = {value}" for column, value in entries.items()]
     return lines
 
 

@@ -8,14 +8,14 @@ import typer
 from rich.table import Table
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
+from hubbub.cli.dataset_options import LargeEpsilon, Population
 from hubbub.cli.options import parse_above_zero, parse_count, parse_delta, parse_share
-from hubbub.cli.query import LargeEpsilon, Population
 from hubbub.cli.terminal import bold, escaped, make_console, print_line, to_json, write_stdout
 from hubbub.config import ROW
 from hubbub.config_lookup import find_config
 from hubbub.errors import InvalidInput
 from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
-from hubbub.ledger.entry_kinds import EntryKind
+from hubbub.ledger.entries import EntryKind
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
 from hubbub.report.label import History, bars, label, label_html, label_text, label_yaml
@@ -76,8 +76,8 @@ def show_budget(
     """Show what was spent and what is left: `hubbub budget --ledger visits.ledger`."""
     if context.invoked_subcommand is not None:
         return
-    with _open_to_read(where) as opened:
-        for account in _accounts(opened, name):
+    with _open_to_read(where) as opened_ledger:
+        for account in _accounts(opened_ledger, name):
             _show_account(account.for_analyst(who) if who else account)
 
 
@@ -94,8 +94,10 @@ def open_account(
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
     budget_to_open = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
-    with _open_to_write(where, is_new=True) as opened:
-        account = opened.account(name, Unit.row() if unit.lower() == ROW else Unit(unit), budget_to_open)
+    with _open_to_write(where, is_new=True) as opened_ledger:
+        account = opened_ledger.account(
+            name, Unit.row() if unit.lower() == ROW else Unit(unit), budget_to_open
+        )
         print_line(escaped(name), f": {_format_budget(account.privacy_filter)} for ", escaped(account.unit))
 
 
@@ -112,8 +114,8 @@ def grant(
 ) -> None:
     """Grant an analyst a budget: `hubbub budget grant ada --epsilon 0.5`."""
     grant_budget = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
-    with _open_to_write(where) as opened:
-        account = _single_account(opened, name)
+    with _open_to_write(where) as opened_ledger:
+        account = _single_account(opened_ledger, name)
         account.grant(analyst, grant_budget)
         granted = _format_budget(account.analysts()[analyst])
         print_line(escaped(analyst), f" may spend {granted} of ", escaped(account.name))
@@ -134,8 +136,8 @@ def _parse_budget(epsilon: str, delta: str, population: str | None, purpose: str
 def list_entries(where: LedgerAddress = "", name: AccountName = "", who: Analyst = "") -> None:
     """List the entries, one per row."""
     table = Table("entry", "when", "account", "who", "kind", "what", box=None)
-    with _open_to_read(where) as opened:
-        for entry in _entries(opened, name, who):
+    with _open_to_read(where) as opened_ledger:
+        for entry in _entries(opened_ledger, name, who):
             cells = (
                 str(entry.number),
                 entry.timestamp[:19],
@@ -152,8 +154,8 @@ def show_entry(
     number: Annotated[int, typer.Argument(help="Number of the entry.")], where: LedgerAddress = ""
 ) -> None:
     """Show one entry in full."""
-    with _open_to_read(where) as opened:
-        entry_to_show = next((entry for entry in opened.entries() if entry.number == number), None)
+    with _open_to_read(where) as opened_ledger:
+        entry_to_show = next((entry for entry in opened_ledger.entries() if entry.number == number), None)
     if entry_to_show is None:
         raise InvalidInput(
             f"there is no entry {number}", why="entries are numbered from 1", fix="see hubbub ledger list"
@@ -180,8 +182,8 @@ def verify(
         )
     if is_signed is not None and public is not None:
         head = check_signature(_read_text(is_signed), public).digest
-    with _open_to_read(where) as opened:
-        report = opened.verify(head or None)
+    with _open_to_read(where) as opened_ledger:
+        report = opened_ledger.verify(head or None)
     if not report.ok:
         for problem in report.problems:
             print_line(escaped("NOT OK", "red"), ": ", escaped(problem))
@@ -214,8 +216,8 @@ def sign(
     output: Annotated[Path | None, typer.Option(help="Write to a file instead of the terminal.")] = None,
 ) -> None:
     """Sign the head digest: with it and the public key, anybody can detect later changes."""
-    with _open_to_write(where) as opened:
-        _write(opened.sign(key) + "\n", output, (".json",))
+    with _open_to_write(where) as opened_ledger:
+        _write(opened_ledger.sign(key) + "\n", output, (".json",))
 
 
 @ledger.command("backup")
@@ -224,9 +226,9 @@ def back_up(
     where: LedgerAddress = "",
 ) -> None:
     """Back up a ledger to a file that cannot be charged: `hubbub ledger backup visits.backup`."""
-    with _open_to_read(where) as opened:
-        opened.backup(file)
-        key = opened.key_path
+    with _open_to_read(where) as opened_ledger:
+        opened_ledger.backup(file)
+        key = opened_ledger.key_path
     print_line("written: ", escaped(file), "; hubbub ledger restore turns it into a ledger again")
     if key is not None:
         print_line("keep ", escaped(key), ", too: stored releases cannot be read without it")
@@ -285,15 +287,15 @@ def _parse_spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
 @ledger.command("export")
 def export(where: LedgerAddress = "", name: AccountName = "", who: Analyst = "") -> None:
     """Write all entries as JSON, one per line."""
-    with _open_to_read(where) as opened:
-        for entry in _entries(opened, name, who):
+    with _open_to_read(where) as opened_ledger:
+        for entry in _entries(opened_ledger, name, who):
             write_stdout(to_json(_to_dict(entry), sort_keys=True) + "\n")
 
 
 def report(
     where: LedgerAddress = "",
     name: AccountName = "",
-    asked: Annotated[
+    choice: Annotated[
         ReportFormat | None,
         typer.Option("--format", help="text, json, yaml or html; from the suffix of --output, or text."),
     ] = None,
@@ -311,10 +313,10 @@ def report(
 
     `hubbub report --ledger visits.ledger --format html --output label.html`
     """
-    form = _choose_format(asked, output)
+    form = _choose_format(choice, output)
     declared = find_config(about or CONFIG_NAME) if about is not None or Path(CONFIG_NAME).is_file() else None
-    with _open_to_read(where) as opened:
-        facts = label(_single_account(opened, name), None if declared is None else declared.about)
+    with _open_to_read(where) as opened_ledger:
+        facts = label(_single_account(opened_ledger, name), None if declared is None else declared.about)
     render = {
         ReportFormat.TEXT: label_text,
         ReportFormat.JSON: lambda all_of_it: to_json(all_of_it, indent=2) + "\n",
@@ -324,19 +326,19 @@ def report(
     _write(render(facts), output, ("", *_SUFFIXES))
 
 
-def _choose_format(asked: ReportFormat | None, output: Path | None) -> ReportFormat:
+def _choose_format(choice: ReportFormat | None, output: Path | None) -> ReportFormat:
     """Return the format that was asked for, or else the one that the file's suffix names."""
     if output is None:
-        return asked or ReportFormat.TEXT
+        return choice or ReportFormat.TEXT
     check_output_path(output, ("", *_SUFFIXES))
-    named = _SUFFIXES.get(output.suffix.lower())
-    if asked is not None and named not in {None, asked}:
+    by_suffix = _SUFFIXES.get(output.suffix.lower())
+    if choice is not None and by_suffix not in {None, choice}:
         raise InvalidInput(
-            f"the output ends in {output.suffix}, and --format is {asked.value}",
+            f"the output ends in {output.suffix}, and --format is {choice.value}",
             why="programs choose how to read a file by its suffix",
             fix="leave --format out, or give the file another suffix",
         )
-    return asked or named or ReportFormat.TEXT
+    return choice or by_suffix or ReportFormat.TEXT
 
 
 def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
@@ -406,12 +408,12 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-def _accounts(opened: Ledger, name: str) -> list[LedgerAccount]:
-    return [opened.account(each) for each in ([name] if name else opened.accounts())]
+def _accounts(opened_ledger: Ledger, name: str) -> list[LedgerAccount]:
+    return [opened_ledger.account(each) for each in ([name] if name else opened_ledger.accounts())]
 
 
-def _single_account(opened: Ledger, name: str) -> LedgerAccount:
-    accounts = _accounts(opened, name)
+def _single_account(opened_ledger: Ledger, name: str) -> LedgerAccount:
+    accounts = _accounts(opened_ledger, name)
     if len(accounts) != 1:
         raise InvalidInput(
             "no account is named" if accounts else "the ledger has no account",
@@ -423,8 +425,8 @@ def _single_account(opened: Ledger, name: str) -> LedgerAccount:
     return accounts[0]
 
 
-def _entries(opened: Ledger, name: str, who: str) -> list[Entry]:
-    accounts = _accounts(opened, name)
+def _entries(opened_ledger: Ledger, name: str, who: str) -> list[Entry]:
+    accounts = _accounts(opened_ledger, name)
     visible = [entry for each in accounts for entry in (each.for_analyst(who) if who else each).entries()]
     return sorted(visible, key=lambda entry: entry.number)
 

@@ -302,10 +302,10 @@ def loss(
     show_loss(question, form.value, draw.value if draw else "tradeoff" if tradeoff else "curve", output)
 
 
-def _choose_format(asked: LossFormat | None, draw: Chart | None, output: Path | None) -> LossFormat:
+def _choose_format(choice: LossFormat | None, draw: Chart | None, output: Path | None) -> LossFormat:
     """Return the format that was asked for, or else the one that the file's suffix names."""
     ending = "" if output is None else output.suffix.lower()
-    form = asked or _SUFFIXES.get(ending, LossFormat.TEXT)
+    form = choice or _SUFFIXES.get(ending, LossFormat.TEXT)
     if ending in _OTHER_IMAGE_SUFFIXES:
         raise InvalidInput(
             f"the output ends in {ending}", why="charts are SVG only", fix="pass --output FILE.svg"

@@ -46,7 +46,7 @@ class LossQuestion:
     loss: PrivacyLoss
     delta: Fraction | None
     epsilon: Fraction | None
-    found: CalibratedNoise | None = None
+    calibration: CalibratedNoise | None = None
     alphas: tuple[Fraction, ...] = ()
 
 
@@ -54,7 +54,7 @@ class LossQuestion:
 class LossFigures:
     """The computed figures."""
 
-    asked: LossQuestion
+    question: LossQuestion
     bounds: Bounds | None
     advantage: float
     tradeoff: list[tuple[Fraction, float]]
@@ -88,13 +88,13 @@ def stepping(what: str, about: int) -> Iterator[Callable[[], None]]:
 
     columns = (SpinnerColumn(), TextColumn(what), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        begun, task = 0, progress.add_task(what, total=about)
+        steps, task = 0, progress.add_task(what, total=about)
 
         def step() -> None:
-            nonlocal begun
-            begun += 1
+            nonlocal steps
+            steps += 1
             # The last step stays open while it lasts, also if there are more steps than expected.
-            progress.update(task, completed=begun - 1, total=max(about, begun))
+            progress.update(task, completed=steps - 1, total=max(about, steps))
 
         yield step
 
@@ -133,7 +133,7 @@ def _default_delta(question: LossQuestion) -> LossQuestion:
     if question.delta is not None or question.epsilon is not None:
         return question
     if question.loss.epsilon() < math.inf:
-        return LossQuestion(question.loss, Fraction(0), None, question.found, question.alphas)
+        return LossQuestion(question.loss, Fraction(0), None, question.calibration, question.alphas)
     if question.alphas:
         return question
     raise InvalidInput(
@@ -151,16 +151,16 @@ def _delta_in_words(question: LossQuestion, bounds: Bounds | None) -> Fraction |
 
 
 def _to_dict(figures: LossFigures) -> dict[str, Any]:
-    asked, bounds = figures.asked, figures.bounds
-    out: dict[str, Any] = {"loss": str(asked.loss), "asked": {}}
-    if asked.delta is not None:
-        out["asked"]["delta"] = float(asked.delta)
-    if asked.epsilon is not None:
-        out["asked"]["epsilon"] = float(asked.epsilon)
-    if asked.found:
-        out["found"] = {asked.found.kind: float(asked.found.text)}
+    question, bounds = figures.question, figures.bounds
+    out: dict[str, Any] = {"loss": str(question.loss), "asked": {}}
+    if question.delta is not None:
+        out["asked"]["delta"] = float(question.delta)
+    if question.epsilon is not None:
+        out["asked"]["epsilon"] = float(question.epsilon)
+    if question.calibration:
+        out["found"] = {question.calibration.kind: float(question.calibration.text)}
     if bounds is not None:
-        out["epsilon" if asked.delta is not None else "delta"] = {
+        out["epsilon" if question.delta is not None else "delta"] = {
             "lower": _finite_or_none(bounds.lower),
             "upper": _finite_or_none(bounds.upper),
             "how": bounds.method,
@@ -179,22 +179,23 @@ def _finite_or_none(value: float) -> float | None:
 
 
 def _print(figures: LossFigures, console: Console) -> None:
-    asked, bounds = figures.asked, figures.bounds
+    question, bounds = figures.question, figures.bounds
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=9)
     table.add_column(overflow="fold")
-    if asked.found:
-        which = "least noise" if asked.found.is_noise else "largest"
+    if question.calibration:
+        which = "least noise" if question.calibration.is_noise else "largest"
         table.add_row(
-            asked.found.sign, Text.assemble(bold(asked.found.text), f"  ({asked.found.kind}: {which})")
+            question.calibration.sign,
+            Text.assemble(bold(question.calibration.text), f"  ({question.calibration.kind}: {which})"),
         )
     if bounds is not None:
-        is_epsilon = asked.delta is not None
+        is_epsilon = question.delta is not None
         table.add_row(
-            "ε" if is_epsilon else "δ", Text.assemble(bold(_format_upper(asked, bounds)), "  at most")
+            "ε" if is_epsilon else "δ", Text.assemble(bold(_format_upper(question, bounds)), "  at most")
         )
         table.add_row("", f"{format_down(bounds.lower, DIGITS)}  at least")
-        fixed = asked.delta if is_epsilon else asked.epsilon
+        fixed = question.delta if is_epsilon else question.epsilon
         table.add_row("at δ" if is_epsilon else "at ε", format_up(fixed or Fraction(0), DIGITS))
         table.add_row("method", _describe_method(bounds))
     table.add_row(
@@ -211,10 +212,10 @@ def _print(figures: LossFigures, console: Console) -> None:
     console.print(escape_lines(figures.meaning), soft_wrap=True)
 
 
-def _format_upper(asked: LossQuestion, bounds: Bounds) -> str:
+def _format_upper(question: LossQuestion, bounds: Bounds) -> str:
     """Format the upper bound; of pure losses the exact sum, so that 0.1 + 0.2 is 0.3."""
-    is_pure = asked.delta == 0 and bounds.upper < math.inf
-    exact = asked.loss.cost(orders=(2,)).epsilon if is_pure else None
+    is_pure = question.delta == 0 and bounds.upper < math.inf
+    exact = question.loss.cost(orders=(2,)).epsilon if is_pure else None
     return format_up(bounds.upper if exact is None else exact, DIGITS)
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "parse_errors",
     "parse_group_keys",
     "parse_number",
+    "parse_pairs",
     "parse_public_tables",
     "parse_share",
     "parse_types",
@@ -118,7 +119,7 @@ def _not_a_number(name: str) -> InvalidInput:
 
 # Names with values: --bounds, --keys, --error, --type and --public
 
-_MULTIPLE = {"--bounds", "--keys", "--error", "--type", "--public"}
+_MULTIPLE = {"--bounds", "--keys", "--error", "--type", "--public", "--cuts", "--step", "--range"}
 _PAIR = re.compile(r"[^\s=-][^\s=]*=")
 
 
@@ -128,24 +129,24 @@ class MultiValueCommand(TyperCommand):
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Repeat the option before each further NAME=VALUE; SQL has a blank before its first `=`."""
         repeated: list[str] = []
-        option, taken = "", 0
+        option, values = "", 0
         for word in args:
             if word.startswith("--"):
                 name, equals, _ = word.partition("=")
-                option, taken = name if name in _MULTIPLE else "", int(bool(equals))
-            elif option and taken and _PAIR.match(word):
+                option, values = name if name in _MULTIPLE else "", int(bool(equals))
+            elif option and values and _PAIR.match(word):
                 repeated.append(option)
-            elif option and taken:
+            elif option and values:
                 option = ""
             repeated.append(word)
-            taken += not word.startswith("--")
+            values += not word.startswith("--")
         return super().parse_args(ctx, repeated)
 
 
 def parse_bounds(texts: Iterable[str], sql: str) -> dict[str, Any]:
     """Parse bounds of columns: `cost=0:5000`, or `cost=auto`; several with commas."""
     out: dict[str, Any] = {}
-    for name, text in _parse_pairs(texts, "--bounds", "cost=0:5000"):
+    for name, text in parse_pairs(texts, "--bounds", "cost=0:5000"):
         if name.lower() not in sql.lower():
             raise InvalidInput(
                 f"--bounds is given for {name!r}, which is not in the query",
@@ -167,26 +168,24 @@ def parse_bounds(texts: Iterable[str], sql: str) -> dict[str, Any]:
 
 def parse_errors(texts: Iterable[str]) -> dict[str, Fraction]:
     """Parse target errors: `n=50`; several with commas."""
-    pairs = _parse_pairs(texts, "--error", "n=50")
+    pairs = parse_pairs(texts, "--error", "n=50")
     return {name: parse_above_zero(text, f"the --error of {name}") for name, text in pairs}
 
 
 def parse_types(texts: Iterable[str]) -> dict[str, Kind]:
     """Parse types of columns: `cost=number`; several with commas."""
-    return {name: parse_kind(text) for name, text in _parse_pairs(texts, "--type", "cost=number")}
+    return {name: parse_kind(text) for name, text in parse_pairs(texts, "--type", "cost=number")}
 
 
 def parse_public_tables(texts: Iterable[str]) -> dict[str, Path]:
     """Parse public tables: `towns=towns.csv`."""
-    return {
-        name: Path(text) for name, text in _parse_pairs(texts, "--public", "towns=towns.csv", comma=False)
-    }
+    return {name: Path(text) for name, text in parse_pairs(texts, "--public", "towns=towns.csv", comma=False)}
 
 
 def parse_group_keys(options: Iterable[str], tables: Mapping[str, Table]) -> dict[str, Sequence[Any]]:
     """Parse group keys: `region=North,South`, `ward=1:12`, `town=@towns.txt`; each of its column's type."""
     out: dict[str, Sequence[Any]] = {}
-    for name, text in _parse_pairs(options, "--keys", "region=North,South", comma=False):
+    for name, text in parse_pairs(options, "--keys", "region=North,South", comma=False):
         texts = read_key_texts(text, name)
         kind = _kind_of_column(name, tables) or _guess_kind(texts)
         out[name] = (
@@ -195,10 +194,17 @@ def parse_group_keys(options: Iterable[str], tables: Mapping[str, Table]) -> dic
     return out
 
 
-def _parse_pairs(
+def parse_pairs(
     texts: Iterable[str], option: str, example: str, *, comma: bool = True
 ) -> list[tuple[str, str]]:
-    """Parse names with their values; each name once."""
+    """Parse names with their values; each name once.
+
+    Args:
+        texts: NAME=VALUE each, or several with commas.
+        option: the option's name, for errors.
+        example: a correct value, for errors.
+        comma: False if commas belong to values.
+    """
     out: dict[str, str] = {}
     for text in texts:
         for part in text.split(",") if comma else [text]:

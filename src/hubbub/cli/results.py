@@ -18,7 +18,7 @@ from hubbub.output_files import check_output_path, write_output
 from hubbub.report.tables import align_rows, describe_plan, format_rows
 
 if TYPE_CHECKING:
-    from hubbub.sql.plan import Plan
+    from hubbub.sql.composite_plan import AnyPlan
     from hubbub.sql.result import Result
 
 __all__ = [
@@ -63,7 +63,7 @@ _SUFFIXES = {
 }
 
 
-def choose_format(asked: str | None, output: Path | None, formats: type[StrEnum]) -> str:
+def choose_format(choice: str | None, output: Path | None, formats: type[StrEnum]) -> str:
     """Return the format that was asked for, or else the one that the file's suffix names.
 
     An output that cannot be written is refused here, before anything is charged.
@@ -72,9 +72,9 @@ def choose_format(asked: str | None, output: Path | None, formats: type[StrEnum]
     suffix = "" if output is None else output.suffix.lower()
     if output is not None:
         check_output_path(output, ["", *known])
-    named = known.get(suffix)
-    form = asked or named or "table"
-    if named is not None and named != form:
+    by_suffix = known.get(suffix)
+    form = choice or by_suffix or "table"
+    if by_suffix is not None and by_suffix != form:
         raise InvalidInput(
             f"the output ends in {suffix}, and --format is {form}",
             why="programs choose how to read a file by its suffix",
@@ -100,7 +100,7 @@ def show_status() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def show_plan(plan: "Plan", form: str, output: Path | None, *, explain: bool, more: int | None) -> None:
+def show_plan(plan: "AnyPlan", form: str, output: Path | None, *, explain: bool, more: int | None) -> None:
     """Show what a query will cost, how large its errors will be, and how many like it the budget allows."""
     if form == "json":
         facts = describe_plan(plan, explain=explain) | ({} if more is None else {"queries like this": more})

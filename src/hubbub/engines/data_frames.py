@@ -65,10 +65,10 @@ def _prepare_pandas(frame: Any) -> Any:
         if getattr(dtype, "storage", "") == "pyarrow":
             import pyarrow as pa
 
-            held = column.array.__arrow_array__()
-            held = held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held])
-            if _is_text(held.type) and not _are_utf8(held):
-                changed[frame.columns[place]] = _make_texts(_repair_texts(held).to_pylist())
+            texts = column.array.__arrow_array__()
+            texts = texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
+            if _is_text(texts.type) and not _are_utf8(texts):
+                changed[frame.columns[place]] = _make_texts(_repair_texts(texts).to_pylist())
         elif dtype.kind == "O" and type(dtype).__name__ != "ArrowDtype":  # categories too
             changed[frame.columns[place]] = _make_texts(column)
         elif type(dtype).__name__ == "DatetimeTZDtype" and dtype.unit in {"s", "ms"}:
@@ -188,13 +188,13 @@ def _prepare_dataset(source: Any) -> Any:
         for field in source.schema
         if _is_total(field.type) and not (is_parquet and _is_recoded(field.type))
     )
-    made = [
+    datasets = [
         dataset.FileSystemDataset(
             fragments, schema, part.format, part.filesystem, root_partition=part.partition_expression
         )
         for part, fragments in files
     ]
-    return dataset.UnionDataset(schema, made) if len(made) > 1 else made[0]
+    return dataset.UnionDataset(schema, datasets) if len(datasets) > 1 else datasets[0]
 
 
 def _make_total(field: Any) -> Any:

@@ -16,6 +16,7 @@ __all__ = [
     "INEXACT",
     "Translations",
     "call",
+    "is_portable",
     "is_wide_integer",
     "output_names",
     "replace_types",
@@ -30,13 +31,14 @@ _CHECKED_NODES = frozenset({
     exp.Abs, exp.Add, exp.Alias, exp.And, exp.Anonymous, exp.Between, exp.BitwiseRightShift, exp.Boolean,
     exp.CTE, exp.Case, exp.Cast, exp.Ceil, exp.Coalesce, exp.Column, exp.Count, exp.DPipe, exp.DataType,
     exp.DataTypeParam, exp.DateDiff, exp.DenseRank, exp.Distinct, exp.Div, exp.EQ, exp.Exp, exp.Extract,
-    exp.Floor, exp.From, exp.GT, exp.GTE, exp.Greatest, exp.Group, exp.Having, exp.Identifier, exp.If, exp.In,
-    exp.IntDiv, exp.Is, exp.Join, exp.LT, exp.LTE, exp.Least, exp.Length, exp.Like, exp.Literal, exp.Ln,
-    exp.LogicalAnd, exp.LogicalOr, exp.Max, exp.Min, exp.Mod, exp.Mul, exp.NEQ, exp.Neg, exp.Not, exp.Null,
-    exp.NullSafeEQ, exp.Nullif, exp.Or, exp.Order, exp.Ordered, exp.Pad, exp.Paren, exp.Pow, exp.Rank,
-    exp.RegexpLike, exp.RowNumber, exp.Select, exp.Sign, exp.Sqrt, exp.Star, exp.StartsWith, exp.Sub,
-    exp.Subquery, exp.Substring, exp.Sum, exp.Table, exp.TableAlias, exp.TimestampTrunc, exp.Translate,
-    exp.Trim, exp.TryCast, exp.Union, exp.Var, exp.Where, exp.Window, exp.With,
+    exp.Floor, exp.From, exp.GT, exp.GTE, exp.Greatest, exp.Group, exp.GroupingSets, exp.Having,
+    exp.Identifier, exp.If, exp.In, exp.IntDiv, exp.Is, exp.Join, exp.LT, exp.LTE, exp.Least, exp.Length,
+    exp.Like, exp.Literal, exp.Ln, exp.LogicalAnd, exp.LogicalOr, exp.Max, exp.Min, exp.Mod, exp.Mul,
+    exp.NEQ, exp.Neg, exp.Not, exp.Null, exp.NullSafeEQ, exp.Nullif, exp.Or, exp.Order, exp.Ordered,
+    exp.Pad, exp.Paren, exp.Pow, exp.Rank, exp.RegexpLike, exp.RowNumber, exp.Select, exp.Sign, exp.Sqrt,
+    exp.Star, exp.StartsWith, exp.Sub, exp.Subquery, exp.Substring, exp.Sum, exp.Table, exp.TableAlias,
+    exp.TimestampTrunc, exp.Translate, exp.Trim, exp.TryCast, exp.Tuple, exp.Union, exp.Var, exp.Where,
+    exp.Window, exp.With,
 })  # fmt: skip
 
 
@@ -60,6 +62,11 @@ def translate(
     return _replace_nodes(scanned, translations).sql(dialect)
 
 
+def is_portable(sql: exp.Expr) -> bool:
+    """True if an expression has the same values on every engine; else it is refused on some."""
+    return all(type(node) in _CHECKED_NODES and type(node) not in INEXACT for node in sql.walk())
+
+
 def _replace_table(node: exp.Expr, scans: Mapping[str, exp.Expr]) -> exp.Expr:
     """Tables of the dataset are quoted; names that the rules make up are not."""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) and node.this.quoted:
@@ -75,13 +82,13 @@ def _replace_nodes(tree: exp.Expr, translations: Translations) -> exp.Expr:
         make = translations.get(type(node))
         if make is None:
             continue
-        parent, made = node.parent, make(node)
-        if made is node:
+        parent, replacement = node.parent, make(node)
+        if replacement is node:
             continue
         if parent is None:
-            tree = made
+            tree = replacement
         else:
-            node.replace(made)
+            node.replace(replacement)
     return tree
 
 

@@ -213,7 +213,7 @@ def resolve_table(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -
         "SELECT t.database_name, t.schema_name, t.table_name, t.sql, d.type "
         "FROM system.main.duckdb_tables() AS t JOIN system.main.duckdb_databases() AS d USING (database_oid)"
     ).fetchall()
-    wanted = [part.lower() for part in parts]
+    name = [part.lower() for part in parts]
     path = connection.execute(
         "SELECT system.main.current_database(), system.main.current_schema()"
     ).fetchone()
@@ -223,11 +223,11 @@ def resolve_table(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -
         full = [str(part).lower() for part in row[:3]]
         # The first of two names is a schema of the current database, or a database.
         fits = {
-            1: full == [*here, *wanted],
-            2: full[2] == wanted[-1] and (full[:2] == [here[0], wanted[0]] or full[0] == wanted[0]),
-            3: full == wanted,
+            1: full == [*here, *name],
+            2: full[2] == name[-1] and (full[:2] == [here[0], name[0]] or full[0] == name[0]),
+            3: full == name,
         }
-        if fits.get(len(wanted), False):
+        if fits.get(len(name), False):
             matches.append(row)
     if len(matches) != 1 or matches[0][4] != "duckdb" or "GENERATED ALWAYS AS" in str(matches[0][3]).upper():
         raise InvalidInput(

@@ -169,15 +169,15 @@ def resolve_kinds(
     table: str, catalog: Mapping[str, Kind], declared: Mapping[str, Kind] | None
 ) -> Mapping[str, Kind]:
     """The kind of each column: the declared one, else the one in the source's schema."""
-    wanted = {column.lower(): kind for column, kind in (declared or {}).items()}
-    for column in wanted:
+    declarations = {column.lower(): kind for column, kind in (declared or {}).items()}
+    for column in declarations:
         if column not in {known.lower() for known in catalog}:
             raise InvalidInput(
                 f"a type is declared for {column!r}, which is not a column of {table}",
                 why="the declaration would be ignored",
                 fix=f"use one of: {', '.join(catalog)}",
             )
-    return {column: wanted.get(column.lower(), kind) for column, kind in catalog.items()}
+    return {column: declarations.get(column.lower(), kind) for column, kind in catalog.items()}
 
 
 def table_changed() -> EngineFailed:

@@ -183,8 +183,8 @@ def format_number(number: exp.Expr) -> exp.Expr:
         expression=exp.EQ(this=number.copy(), expression=exp.Floor(this=number.copy())),
     )
     above = exp.Greatest(this=number.copy(), expressions=[number_literal(-(2.0**53))])
-    held = exp.Least(this=above, expressions=[number_literal(2.0**53)])
-    plain = _as_text(exp.Cast(this=held, to=BIGINT.copy()))
+    clamped = exp.Least(this=above, expressions=[number_literal(2.0**53)])
+    plain = _as_text(exp.Cast(this=clamped, to=BIGINT.copy()))
     below = exp.Least(this=size.copy(), expressions=[number_literal(2.0**33)])
     scaled = exp.Mul(this=below, expression=number_literal(_TEXT_DIGITS))
     steps = exp.Cast(

@@ -3,8 +3,9 @@
 A name is loaded when it is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from hubbub.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from hubbub.estimators.cluster import KMeans
@@ -23,19 +24,4 @@ _HOMES = {
     "preprocessing": ("StandardScaler",),
 }
 
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    """A public name, from the module it lives in, loaded now."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'hubbub.estimators' has no attribute {name!r}")
-    home = import_module(f"hubbub.estimators.{_HOME[name]}")
-    value = getattr(home, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """What `dir(hubbub.estimators)` shows: the public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = export_lazily(__name__, _HOMES)

@@ -58,7 +58,10 @@ class KMeans(Estimator):
     estimator_type: ClassVar[str] = "clusterer"
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: ARG002, N803
-        """Charge, then assign rows and measure clusters, iteration by iteration."""
+        """Charge, then assign rows and measure clusters, iteration by iteration.
+
+        Args: as in `PCA.fit`.
+        """
         rows = to_matrix(X)
         features = rows.shape[1]
         clusters, iterations = (
@@ -68,12 +71,8 @@ class KMeans(Estimator):
         box, budget = self._feature_bounds(features), self._make_budget()
         self._check_units(units, len(rows))
         share, sensitivity = Fraction(1, iterations), class_moments_sensitivity(features, squares=False)
-        budget.mechanism(
-            sensitivity, share
-        )  # refuses noise that cannot be sampled, before anything is charged
-        measurer = self._charge(budget)
-        fixed, is_valid = box.to_fixed_point(rows)
-        is_valid &= self._select_rows(units, len(rows))
+        measurer = self._charge(budget, (sensitivity, share))
+        fixed, is_valid = self._to_fixed_point(box, rows, units)
         centers = _add_centers(clusters, box, np.zeros((0, features), dtype=np.int64))
         noise = measurer.noise_std(sensitivity, share) / SCALE**2
         for _ in range(iterations):

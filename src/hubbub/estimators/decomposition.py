@@ -50,7 +50,13 @@ class PCA(Estimator):
     estimator_type: ClassVar[str] = "transformer"
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: ARG002, N803
-        """Charge, then measure Σuuᵀ of u = (x, 1)."""
+        """Charge, then measure Σuuᵀ of u = (x, 1).
+
+        Args:
+            X: the rows, a table of numbers, clamped to the declared bounds.
+            y: ignored, as in scikit-learn.
+            units: the privacy unit of each row, if `unit` has a key; else each row is one.
+        """
         rows = to_matrix(X)
         features = rows.shape[1]
         components = (
@@ -64,10 +70,9 @@ class PCA(Estimator):
             )
         box, budget, limit = self._feature_bounds(features), self._make_budget(), norm_limit(self.data_norm)
         self._check_units(units, len(rows))
-        budget.mechanism(second_moments_sensitivity(features + 1, limit, budget.norm_order), Fraction(1))
-        measurer = self._charge(budget)
-        fixed, is_valid = box.to_fixed_point(rows)
-        is_valid &= self._select_rows(units, len(rows))
+        sensitivity = second_moments_sensitivity(features + 1, limit, budget.norm_order)
+        measurer = self._charge(budget, (sensitivity, Fraction(1)))
+        fixed, is_valid = self._to_fixed_point(box, rows, units)
         moments, noise = measure_second_moments(measurer, fixed, is_valid, limit, Fraction(1))
         size = max(float(moments[-1, -1]), noise, 1.0)
         mean = np.clip(moments[-1, :-1] / size, -1.0, 1.0)

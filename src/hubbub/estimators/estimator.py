@@ -10,6 +10,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from functools import cache
 from typing import Any, ClassVar, Self
 
@@ -20,9 +21,10 @@ from hubbub.accounting import Account, PrivacyLoss, Receipt
 from hubbub.accounting.in_memory_account import UNSPECIFIED, Unspecified, resolve_account
 from hubbub.errors import InvalidInput, Refused
 from hubbub.estimators.fit_budget import FitBudget, FitMeasurer
-from hubbub.estimators.fixed_point import FeatureBounds
+from hubbub.estimators.fixed_point import FeatureBounds, FixedPoint
 from hubbub.numbers import Number
 from hubbub.release import Release
+from hubbub.sensitivity import Sensitivity
 from hubbub.unit import Unit, elementwise_array, has_dtype, is_valid_identifier
 
 __all__ = ["Classifier", "Estimator", "to_matrix", "to_target"]
@@ -130,16 +132,16 @@ class Estimator(ABC):
         return type(self)(**{name: _copy_parameter(name, value) for name, value in self.get_params().items()})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made = copy.copy(self)
-        memo[id(self)] = made
+        clone = copy.copy(self)
+        memo[id(self)] = clone
         for name, value in vars(self).items():
-            setattr(made, name, value if name == "account" else copy.deepcopy(value, memo))
-        return made
+            setattr(clone, name, value if name == "account" else copy.deepcopy(value, memo))
+        return clone
 
     def __copy__(self) -> Self:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
+        clone = object.__new__(type(self))
+        clone.__dict__.update(self.__dict__)
+        return clone
 
     def __getstate__(self) -> dict[str, Any]:
         # An account is not stored: an unpickled estimator predicts, but cannot spend.
@@ -178,8 +180,16 @@ class Estimator(ABC):
             )
         return budget
 
-    def _charge(self, budget: FitBudget) -> FitMeasurer:
-        """Charge the fit. From here on the rows may be read."""
+    def _charge(self, budget: FitBudget, *measurements: tuple[Sensitivity, Fraction]) -> FitMeasurer:
+        """Charge the fit. From here on the rows may be read.
+
+        Args:
+            budget: what the fit costs.
+            measurements: the sensitivity and the share of the budget of each kind of measurement. Noise that
+                cannot be sampled is refused before anything is charged.
+        """
+        for sensitivity, share in measurements:
+            budget.mechanism(sensitivity, share)
         return FitMeasurer(f"{type(self).__name__}.fit", budget, resolve_account(self.account))
 
     def _finish(self, measurer: FitMeasurer, learned: dict[str, Any], features: int, X: Any) -> Self:  # noqa: N803
@@ -194,6 +204,13 @@ class Estimator(ABC):
         for name, value in learned.items():
             setattr(self, name, value)
         return self
+
+    def _to_fixed_point(
+        self, box: FeatureBounds, rows: Reals, units: Any
+    ) -> tuple[FixedPoint, NDArray[np.bool_]]:
+        """Return the rows in fixed point, and which of them count."""
+        fixed, is_valid = box.to_fixed_point(rows)
+        return fixed, is_valid & self._select_rows(units, len(rows))
 
     def _select_rows(self, units: Any, rows: int) -> NDArray[np.bool_]:
         """Return which rows count: all of them, or the first ones of each unit.
@@ -394,8 +411,8 @@ def to_target(y: Any, rows: int, name: str) -> NDArray[Any]:
 def _feature_names(frame: Any) -> list[str] | None:
     """Return the column names of a data frame, which are public; None unless all are texts."""
     try:
-        named = frame.column_names if hasattr(frame, "column_names") else frame.columns
-        names = list(named)
+        columns = frame.column_names if hasattr(frame, "column_names") else frame.columns
+        names = list(columns)
     except Exception:  # noqa: BLE001 - anything that is no data frame
         return None
     return [str(name) for name in names] if names and all(isinstance(n, str) for n in names) else None

@@ -86,13 +86,13 @@ class FitBudget:
                 why="a unit that is a row has one row",
                 fix='pass unit=Unit("patient"), and units= to fit',
             )
-        wanted, allowed = parse_positive(epsilon, "epsilon"), parse_below_one(delta, "delta")
-        refuse_large_epsilon(wanted, allow=allow_large_epsilon)
+        price, slack = parse_positive(epsilon, "epsilon"), parse_below_one(delta, "delta")
+        refuse_large_epsilon(price, allow=allow_large_epsilon)
         rows_bound = rows * protected.neighbours.histogram_distance
-        if not allowed:
-            return cls(PrivacyLoss.pure(wanted), 1, wanted, protected, rows_bound)
-        refuse_large_delta(allowed, population)
-        total = largest_mu(wanted, allowed) ** 2
+        if not slack:
+            return cls(PrivacyLoss.pure(price), 1, price, protected, rows_bound)
+        refuse_large_delta(slack, population)
+        total = largest_mu(price, slack) ** 2
         return cls(PrivacyLoss.gaussian_from_mu_squared(total), 2, total, protected, rows_bound)
 
     def mechanism(self, row_sensitivity: Sensitivity, share: Fraction) -> Gaussian | Laplace:

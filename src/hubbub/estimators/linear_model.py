@@ -98,7 +98,13 @@ class LinearRegression(Estimator):
     estimator_type: ClassVar[str] = "regressor"
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: N803
-        """Charge, then measure Σuuᵀ of u = (x, y, 1), and solve."""
+        """Charge, then measure Σuuᵀ of u = (x, y, 1), and solve.
+
+        Args:
+            X: the rows, a table of numbers, clamped to the declared bounds.
+            y: the target of each row, clamped to `target_bounds`.
+            units: the privacy unit of each row, if `unit` has a key; else each row is one.
+        """
         rows = to_matrix(X)
         features = rows.shape[1]
         targets = to_matrix(to_target(y, len(rows), type(self).__name__)[:, None])
@@ -106,11 +112,11 @@ class LinearRegression(Estimator):
         ridge = None if self.alpha is None else float(parse_nonnegative(self.alpha, "alpha"))
         budget, limit = self._make_budget(), norm_limit(self.data_norm)
         self._check_units(units, len(rows))
-        budget.mechanism(second_moments_sensitivity(features + 2, limit, budget.norm_order), Fraction(1))
-        measurer = self._charge(budget)
-        fixed, is_valid = box.to_fixed_point(rows)
+        sensitivity = second_moments_sensitivity(features + 2, limit, budget.norm_order)
+        measurer = self._charge(budget, (sensitivity, Fraction(1)))
+        fixed, is_valid = self._to_fixed_point(box, rows, units)
         fixed_target, has_target = target.to_fixed_point(targets)
-        is_valid &= has_target & self._select_rows(units, len(rows))
+        is_valid &= has_target
         moments, noise = measure_second_moments(
             measurer, np.hstack([fixed, fixed_target]), is_valid, limit, Fraction(1)
         )
@@ -202,7 +208,13 @@ class LogisticRegression(Classifier):
     _feature_bounds_: FeatureBounds = field(init=False)
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: N803
-        """Charge, then measure sizes, second moments and gradients, each for its share of the budget."""
+        """Charge, then measure sizes, second moments and gradients, each for its share of the budget.
+
+        Args:
+            X: the rows, a table of numbers, clamped to the declared bounds.
+            y: the class of each row, one of the declared `classes`.
+            units: the privacy unit of each row, if `unit` has a key; else each row is one.
+        """
         table = to_matrix(X)
         features, labels = table.shape[1], self._check_classes()
         targets = self._check_labels(y, len(table), labels)
@@ -214,10 +226,8 @@ class LogisticRegression(Classifier):
         self._check_units(units, len(table))
         _check_scales(budget, features + 1, parameters)
         measurer = self._charge(budget)
-        fixed, is_valid = box.to_fixed_point(table)
-        codes = np.where(
-            is_valid & self._select_rows(units, len(table)), self._encode_labels(targets, labels), -1
-        )
+        fixed, is_valid = self._to_fixed_point(box, table, units)
+        codes = np.where(is_valid, self._encode_labels(targets, labels), -1)
         rows = np.hstack([fixed, np.full((len(fixed), 1), SCALE, dtype=np.int16)])
         rows[codes < 0] = 0
         weights, iterations = _fit_weights(rows, codes, len(labels), measurer, parameters)

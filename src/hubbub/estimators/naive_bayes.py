@@ -42,21 +42,19 @@ class GaussianNB(Classifier):
     _feature_bounds_: FeatureBounds = field(init=False)
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: N803
-        """Charge, then measure the sums of 1, x and x² per class."""
+        """Charge, then measure the sums of 1, x and x² per class.
+
+        Args: as in `LogisticRegression.fit`.
+        """
         rows = to_matrix(X)
         features, labels = rows.shape[1], self._check_classes()
         targets = self._check_labels(y, len(rows), labels)
         box, budget = self._feature_bounds(features), self._make_budget()
         self._check_units(units, len(rows))
         sensitivity = class_moments_sensitivity(features)
-        budget.mechanism(
-            sensitivity, Fraction(1)
-        )  # refuses noise that cannot be sampled, before anything is charged
-        measurer = self._charge(budget)
-        fixed, is_valid = box.to_fixed_point(rows)
-        codes = np.where(
-            is_valid & self._select_rows(units, len(rows)), self._encode_labels(targets, labels), -1
-        )
+        measurer = self._charge(budget, (sensitivity, Fraction(1)))
+        fixed, is_valid = self._to_fixed_point(box, rows, units)
+        codes = np.where(is_valid, self._encode_labels(targets, labels), -1)
         noisy = measurer.measure(
             class_moments(fixed, codes, len(labels)), sensitivity, Fraction(1), "moments"
         )

@@ -39,18 +39,18 @@ class StandardScaler(Estimator):
     estimator_type: ClassVar[str] = "transformer"
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:  # noqa: ARG002, N803
-        """Charge, then measure the sums of x and x²."""
+        """Charge, then measure the sums of x and x².
+
+        Args: as in `PCA.fit`.
+        """
         rows = to_matrix(X)
         features = rows.shape[1]
         box, budget = self._feature_bounds(features), self._make_budget()
         self._check_units(units, len(rows))
         sensitivity = class_moments_sensitivity(features)
-        budget.mechanism(
-            sensitivity, Fraction(1)
-        )  # refuses noise that cannot be sampled, before anything is charged
-        measurer = self._charge(budget)
-        fixed, is_valid = box.to_fixed_point(rows)
-        codes = np.where(is_valid & self._select_rows(units, len(rows)), 0, -1)
+        measurer = self._charge(budget, (sensitivity, Fraction(1)))
+        fixed, is_valid = self._to_fixed_point(box, rows, units)
+        codes = np.where(is_valid, 0, -1)
         noisy = measurer.measure(class_moments(fixed, codes, 1), sensitivity, Fraction(1), "moments")
         noise = measurer.noise_std(sensitivity, Fraction(1)) / SCALE**2
         mean, variance = mean_and_variance(noisy[0] / SCALE**2, features, noise)

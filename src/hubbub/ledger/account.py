@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, Receipt
-from hubbub.accounting.budget import refuse_copy, refuse_other_unit
+from hubbub.accounting.budget import refuse_copy, refuse_other_relation, refuse_other_unit
 from hubbub.accounting.filter_stages import FilterCharge, OdometerReading, encode_charge
 from hubbub.accounting.filters import Remaining
 from hubbub.accounting.serialization import encode_loss
@@ -21,6 +21,7 @@ from hubbub.ledger.entries import (
     OWNER,
     Entries,
     Entry,
+    EntryKind,
     check_name,
     check_text,
     digest,
@@ -28,7 +29,6 @@ from hubbub.ledger.entries import (
     read_loss,
     refuse_malformed,
 )
-from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.lifetime_loss import LifetimeLoss, lifetime_loss
 from hubbub.ledger.signing import Seal
 from hubbub.ledger.store import Store, Transaction
@@ -102,6 +102,8 @@ class LedgerAccount:
     def charge(self, what: str, loss: PrivacyLoss, *, unit: Unit | None = None) -> Receipt:
         """Charge a privacy loss before anything runs; durable when it returns.
 
+        Args: as in `Account.charge`.
+
         Guarantee: the charges of the account and of each analyst fit their budgets, with any number of
             concurrent writers. Charges are never refunded.
         Proof: docs/proofs/ledger.md, "Never overspent"
@@ -151,6 +153,7 @@ class LedgerAccount:
             check_name(key, "the key")
         stored = encode_loss(loss)
         recorded = read_loss(stored)
+        refuse_other_relation(self.unit.neighbours, recorded)
         self._prepare(recorded)
         question = digest(what) if fingerprint is None else fingerprint
         check_name(question, "the fingerprint")
@@ -258,7 +261,12 @@ class LedgerAccount:
     # For the owner
 
     def grant(self, analyst: str, budget: Budget) -> None:
-        """Give an analyst a budget of her own within the account's; what she has spent stays spent."""
+        """Give an analyst a budget of her own within the account's; what she has spent stays spent.
+
+        Guarantee: the account's own budget holds, whatever is granted.
+        Assumes: for the analyst's own budget: how it is raised does not depend on her answers.
+        Proof: docs/proofs/ledger.md, "Never overspent"
+        """
         self._require_owner("grant")
         check_name(analyst, "the analyst")
 
@@ -268,6 +276,13 @@ class LedgerAccount:
             granted, carried = PrivacyFilter(budget), list[dict[str, Any]]()
             body = {"analyst": analyst, "filter": granted.to_json(), "carried": carried}
             earlier = entries.get_filter(self.name, analyst)
+            # A purpose divides δ. Chosen after an answer, it would cost the δ of either division.
+            if earlier is not None and earlier.is_bound_to_another(budget.purpose):
+                raise InvalidInput(
+                    f"the {{purpose}} of the analyst's budget is {earlier.purpose or 'none'!r}",
+                    why="it was fixed before anything was spent",
+                    fix="grant the budget with the same purpose", parameter="purpose",
+                )  # fmt: skip
             # What she asked until now is charged to the new budget as if it had been there from the start.
             try:
                 for loss in entries.losses_of(self.name, analyst) if earlier is not None else ():
@@ -276,10 +291,9 @@ class LedgerAccount:
                     carried.append(encode_charge(charge))
             except BudgetExceeded:
                 raise InvalidInput(
-                    "more is spent than fits the budget",
-                    why="what the analyst has spent stays spent",
+                    "more is spent than fits the budget", why="what the analyst has spent stays spent",
                     fix="grant a larger budget",
-                ) from None
+                ) from None  # fmt: skip
             entries.append(self.name, EntryKind.GRANT, OWNER, body)
             entries.store_filter(self.name, analyst, granted)
 
@@ -398,6 +412,8 @@ class LedgerAccount:
                 if entry.body.get("family", entry.account) == self.family
             ]
             filters = [self._filter_of(entries, name, OWNER) for name in names]
+            if self.unit.window is None:
+                return LifetimeLoss(filters[0].spent(), 1)
             return lifetime_loss(filters, (loss for name in names for loss in entries.losses_of(name)))
 
         return self._store.read(work)
@@ -461,7 +477,11 @@ class LedgerAccount:
         is_paid = is_fully_paid(entry, self._get_filter(entries, OWNER))
         is_paid = is_paid and (entry.body["fingerprint"], entry.body["loss"]) == request
         if not is_paid and fingerprint is None:
-            raise _reused_key_error()
+            raise Refused(
+                "the key was charged for another question, or at another cost",
+                why="one charge pays for one answer",
+                fix="use a new key",
+            )
         release = entries.get_release(self.name, number) if is_paid else None
         return is_paid and (release is None or self._seal.unseal(release, entry.digest) is not None)
 
@@ -532,14 +552,14 @@ class LedgerAccount:
 
     @staticmethod
     def _filter_of(entries: Entries, name: str, analyst: str) -> PrivacyFilter:
-        found = entries.get_filter(name, analyst)
-        if found is None:
+        state = entries.get_filter(name, analyst)
+        if state is None:
             raise Refused(
                 f"{analyst} has no budget in the account {name!r}",
                 why="an analyst spends within a budget of her own",
                 fix="ask the owner to grant one: hubbub budget grant",
             )
-        return found
+        return state
 
     def _refuse_closed(self, entries: Entries) -> None:
         if entries.of_kind(EntryKind.CLOSE, self.name):
@@ -576,12 +596,4 @@ class LedgerAccount:
 def _role_error(what: str) -> Refused:
     return Refused(
         what, why="roles protect the budget and other analysts' questions", fix="ask the owner of the account"
-    )
-
-
-def _reused_key_error() -> Refused:
-    return Refused(
-        "the key was charged for another question, or at another cost",
-        why="one charge pays for one answer",
-        fix="use a new key",
     )

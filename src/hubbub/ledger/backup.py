@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from hubbub.accounting import PrivacyLoss
+from hubbub.accounting.budget import refuse_other_relation
 from hubbub.accounting.filter_stages import encode_charge
 from hubbub.accounting.serialization import encode_loss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
-from hubbub.ledger.entries import OWNER, Entries, corruption_error, read_loss
-from hubbub.ledger.entry_kinds import EntryKind
-from hubbub.ledger.location import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
+from hubbub.ledger.copy_detection import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
+from hubbub.ledger.entries import OWNER, Entries, EntryKind, corruption_error, read_loss
 from hubbub.ledger.postgres import PostgresStore, is_postgres_url
 from hubbub.ledger.sqlite import SQLiteStore, create_file, has_leftover_log
 from hubbub.ledger.store import COPIED_TABLES, Store, Transaction, has_entry, read_ledger_id
 from hubbub.ledger.verify import verify_entries
+from hubbub.unit import Neighbours
 
 __all__ = ["back_up", "open_store", "restore"]
 
@@ -227,6 +228,10 @@ def _copy(source: Transaction, target: Transaction) -> None:
 
 def _record_restore(entries: Entries, spent: Mapping[str, PrivacyLoss]) -> None:
     """Record and charge what the owner states, per account; an account that it overspends is closed."""
+    neighbours = {entry.account: Neighbours(entry.body["neighbours"]) for entry in entries.openings()}
+    for name in entries.accounts():
+        if name in spent:
+            refuse_other_relation(neighbours[name], spent[name])
     for name in entries.accounts():
         account_filter = entries.get_filter(name, OWNER)
         if account_filter is None:

@@ -9,8 +9,7 @@ from typing import Any
 
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import Refused
-from hubbub.ledger.entries import Entries, digest
-from hubbub.ledger.entry_kinds import EntryKind
+from hubbub.ledger.entries import Entries, EntryKind, digest
 from hubbub.unit import Unit
 
 __all__ = ["plan_claims", "refuse_public"]

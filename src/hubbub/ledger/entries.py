@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from enum import StrEnum
 from typing import Any
 
 from hubbub.accounting import FilterCharge, PrivacyFilter, PrivacyLoss
@@ -21,7 +22,6 @@ from hubbub.accounting.filter_pricing import is_charge_true
 from hubbub.accounting.filter_stages import decode_charge
 from hubbub.accounting.serialization import stored_loss
 from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
-from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.store import Transaction
 from hubbub.unit import Window
 
@@ -31,6 +31,7 @@ __all__ = [
     "START",
     "Entries",
     "Entry",
+    "EntryKind",
     "check_name",
     "check_text",
     "corruption_error",
@@ -53,6 +54,37 @@ _COLUMNS = "number, account, kind, analyst, timestamp, body, previous, digest"
 _PAGE_SIZE = 1000
 _MAX_NAME_LENGTH = 200
 _MAX_CACHED_FILTERS = 64
+
+
+class EntryKind(StrEnum):
+    """What an entry records; the value is what is stored.
+
+    A new kind is added here, written by `account`, and replayed by `verify`. docs/ledger.md, "Format", lists
+    the fields of each body.
+    """
+
+    OPEN = "open"
+    """An account is opened: its unit, budget and window."""
+    CLAIM = "claim"
+    """An account pays for the rows of a dataset."""
+    GRANT = "grant"
+    """An analyst gets a budget within the account's."""
+    CHARGE = "charge"
+    """A loss is charged, before its mechanism runs."""
+    VIEW = "view"
+    """An analyst pays to view a release that somebody else charged."""
+    RELEASE = "release"
+    """The outcome of a charge is stored."""
+    VERSION = "version"
+    """The owner names a new version of the rows."""
+    NONPRIVATE_ACCESS = "nonprivate_access"
+    """The owner has looked at exact values."""
+    OVERRIDE = "override"
+    """The owner has overridden a declaration of hubbub.toml."""
+    RESTORE = "restore"
+    """A backup became the ledger, with what its owner says was spent since."""
+    CLOSE = "close"
+    """Nothing more is charged to the account."""
 
 
 @dataclass(frozen=True)
@@ -130,16 +162,16 @@ class Entries:
 
     def last(self) -> Entry | None:
         """Return the last entry."""
-        found = self._select("ORDER BY number DESC LIMIT 1")
-        return found[0] if found else None
+        entries = self._select("ORDER BY number DESC LIMIT 1")
+        return entries[0] if entries else None
 
     def get(self, number: int) -> Entry:
         """Return one entry, which must be unchanged."""
-        found = self._select("WHERE number = ?", number)
-        if not found:
+        entries = self._select("WHERE number = ?", number)
+        if not entries:
             raise corruption_error(f"entry {number}")
-        _check_digest(found[0])
-        return found[0]
+        _check_digest(entries[0])
+        return entries[0]
 
     def iterate(self) -> Iterator[Entry]:
         """Iterate over all entries in order."""
@@ -152,17 +184,17 @@ class Entries:
 
     def of_kind(self, kind: EntryKind, account: str) -> list[Entry]:
         """Return an account's entries of one of the rare kinds."""
-        found = self._select("WHERE kind = ? AND account = ? ORDER BY number", str(kind), account)
-        for entry in found:
+        entries = self._select("WHERE kind = ? AND account = ? ORDER BY number", str(kind), account)
+        for entry in entries:
             _check_digest(entry)
-        return found
+        return entries
 
     def entries_of_kind(self, kind: EntryKind) -> list[Entry]:
         """Return all accounts' entries of one of the rare kinds."""
-        found = self._select("WHERE kind = ? ORDER BY number", str(kind))
-        for entry in found:
+        entries = self._select("WHERE kind = ? ORDER BY number", str(kind))
+        for entry in entries:
             _check_digest(entry)
-        return found
+        return entries
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts."""
@@ -177,8 +209,8 @@ class Entries:
 
     def opening(self, account: str) -> dict[str, Any] | None:
         """Return the body of the entry that opened an account."""
-        found = self.of_kind(EntryKind.OPEN, account)
-        return found[0].body if found else None
+        entries = self.of_kind(EntryKind.OPEN, account)
+        return entries[0].body if entries else None
 
     def _select(self, clause: str, *parameters: object) -> list[Entry]:
         rows = self.transaction.execute(f"SELECT {_COLUMNS} FROM entries {clause}", parameters)  # noqa: S608
@@ -210,12 +242,15 @@ class Entries:
         state, stored_digest = rows[0]
         if stored_digest != digest([account, analyst, state]):
             raise corruption_error("a filter")
-        if state not in _FILTERS:
+        known = _FILTERS.get(state)
+        if known is None:
             try:
-                _cache_filter(state, PrivacyFilter.from_json(state))
+                known = PrivacyFilter.from_json(state)
             except InvalidInput:
                 raise corruption_error("a filter") from None
-        return _FILTERS[state]
+            # Another thread may clear what is remembered at any time.
+            _cache_filter(state, known)
+        return known
 
     def store_filter(self, account: str, analyst: str, new: PrivacyFilter) -> None:
         """Store the new state of a filter."""
@@ -376,7 +411,8 @@ def is_fully_paid(entry: Entry, payer: PrivacyFilter) -> bool:
             return False
         loss, charge = read_loss(body["loss"]), read_charge(body["charged"][OWNER])
         if charge.opens is not None and charge.opens.is_first:
-            return getattr(payer.stage, "first", None) == canonical_json(body["loss"])
+            is_opener = getattr(payer.stage, "first", None) == canonical_json(body["loss"])
+            return is_opener and payer.certifies_first(loss, charge)
         return is_charge_true(loss, charge)
     except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
         return False

@@ -23,20 +23,20 @@ from hubbub.ledger.entries import (
     START,
     Entries,
     Entry,
+    EntryKind,
     check_name,
     corruption_error,
     read_window,
     refuse_malformed,
     utc_now,
 )
-from hubbub.ledger.entry_kinds import EntryKind
 from hubbub.ledger.postgres import is_postgres_url
 from hubbub.ledger.signing import Head, Seal, sign_head
 from hubbub.ledger.store import Store, Transaction
 from hubbub.ledger.verify import Replay, VerificationReport, verify_entries
 from hubbub.unit import Neighbours, Unit
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "missing_account_error"]
 
 
 class Ledger:
@@ -154,11 +154,7 @@ class Ledger:
         opening = self._store.read(lambda transaction: Entries(transaction).opening(name))
         if opening is None:
             if unit is None or budget is None:
-                raise InvalidInput(
-                    f"there is no account {name!r}",
-                    why="a new account needs a unit and a budget",
-                    fix=f"{{open_account={family}}}",
-                )
+                raise missing_account_error(name, family)
             claimed, new_unit, new_budget = data or {}, unit, budget
 
             def work(transaction: Transaction) -> dict[str, Any]:
@@ -327,3 +323,12 @@ def _refuse_second_budget(entries: Entries, family: str, unit: Unit) -> None:
                 why="a row with two budgets is protected by neither of them",
                 fix="use windows that do not overlap",
             )
+
+
+def missing_account_error(name: str, family: str) -> InvalidInput:
+    """The refusal of an account that does not exist, where nothing says how to open it."""
+    return InvalidInput(
+        f"there is no account {name!r}",
+        why="a new account needs a unit and a budget",
+        fix=f"{{open_account={family}}}",
+    )

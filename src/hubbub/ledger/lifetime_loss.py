@@ -6,12 +6,16 @@ Proof: docs/proofs/ledger.md, "Windows"
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from hubbub.accounting import PrivacyFilter, PrivacyLoss, PrivacyOdometer
 from hubbub.accounting.filter_stages import OdometerReading
 from hubbub.numbers import format_up
 
 __all__ = ["LifetimeLoss", "lifetime_loss"]
+
+_DEFAULT_DELTA = Fraction(1, 10**6)
+"""The δ of the curve if the first window has none."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +32,19 @@ class LifetimeLoss:
 
 
 def lifetime_loss(filters: Sequence[PrivacyFilter], losses: Iterable[PrivacyLoss]) -> LifetimeLoss:
-    """Return what all windows cost together: the account's own reading if there is one window only.
+    """Return what all windows cost together, by one odometer; with one window, too.
 
     Args:
-        filters: the filter of each window.
+        filters: the filter of each window, in the order in which they were opened.
         losses: what all of them were charged for.
 
+    Guarantee: as `PrivacyOdometer`, also if it depends on answers whether a window is opened, and with what
+        budget.
     Proof: docs/proofs/ledger.md, "Windows"
     """
-    if len(filters) == 1:
-        return LifetimeLoss(filters[0].spent(), 1)
-    odometer = PrivacyOdometer(max(each.delta for each in filters))
+    # One δ, which is known before anything is answered: with the first window's own reading until a second
+    # one is opened, or the largest δ so far, answers would choose between two ways to divide δ.
+    odometer = PrivacyOdometer(filters[0].delta or _DEFAULT_DELTA)
     for loss, times in Counter(losses).items():
         odometer = odometer.charge(loss, times)
     return LifetimeLoss(odometer.reading(), len(filters))

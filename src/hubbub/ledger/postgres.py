@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from hubbub.accounting.budget import refuse_fork
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
-from hubbub.ledger.entries import check_name
-from hubbub.ledger.location import (
+from hubbub.ledger.copy_detection import (
     HeadFile,
     KnownHead,
     new_ledger_id,
@@ -24,6 +23,7 @@ from hubbub.ledger.location import (
     restored_ledger_id,
     user_folder,
 )
+from hubbub.ledger.entries import check_name
 from hubbub.ledger.store import (
     FORMAT,
     TABLES,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from hubbub.accounting.budget import refuse_fork
 from hubbub.errors import InvalidInput, LedgerFailed, Refused
-from hubbub.ledger.location import (
+from hubbub.ledger.copy_detection import (
     HeadFile,
     KnownHead,
     locate,
@@ -363,18 +363,18 @@ def create_file(
             temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
 
 
-def _close(idle_connections: list[Any], opened: _OpenFile, process: int) -> None:
+def _close(idle_connections: list[Any], file: _OpenFile, process: int) -> None:
     """Close connections; the last one of all processes merges the log into the file.
 
     It does not if the file was moved or replaced: the log under its name may be another file's by now.
     """
     if os.getpid() != process:
         return
-    opened.has_log = False
+    file.has_log = False
     while idle_connections:
         connection = idle_connections.pop()
         with suppress(sqlite3.Error):
-            if opened.is_ledger and not idle_connections and opened.is_in_place():
+            if file.is_ledger and not idle_connections and file.is_in_place():
                 connection.execute("PRAGMA busy_timeout = 0")
                 connection.execute("PRAGMA journal_mode = DELETE")
         with suppress(sqlite3.Error):  # everything is in the log already

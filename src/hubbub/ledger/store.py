@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from hubbub.errors import InvalidInput, Refused
-from hubbub.ledger.location import KnownHead
+from hubbub.ledger.copy_detection import KnownHead
 
 __all__ = [
     "COPIED_TABLES",

@@ -5,25 +5,28 @@ Proof: docs/proofs/ledger.md, "Tamper evidence"
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
 from hubbub.accounting import FilterCharge, PrivacyFilter, PrivacyLoss
+from hubbub.accounting.budget import refuse_other_relation
 from hubbub.accounting.codec import canonical_json
+from hubbub.errors import Refused
 from hubbub.ledger.entries import (
     OWNER,
     START,
     Entries,
     Entry,
+    EntryKind,
     digest,
     read_charge,
     read_loss,
     read_window,
 )
-from hubbub.ledger.entry_kinds import EntryKind
-from hubbub.unit import Window
+from hubbub.unit import Neighbours, Window
 
 __all__ = ["Replay", "VerificationReport", "verify_entries"]
 
@@ -100,7 +103,7 @@ class Replay:
     def _open(self, entry: Entry) -> str | None:
         body = entry.body
         window, family = read_window(body), body.get("family", entry.account)
-        others, made = self.windows.setdefault(family, []), PrivacyFilter.from_json(body["filter"])
+        others, state = self.windows.setdefault(family, []), PrivacyFilter.from_json(body["filter"])
         if others and (window is None or any(other is None or window.overlaps(other) for other in others)):
             return "opens a second budget for the same rows"
         unit = (body["unit"], body["neighbours"])
@@ -108,11 +111,11 @@ class Replay:
         if self.family_units.setdefault(family, known) != known:
             return "opens a window for another unit, or by another column"
         stated = (Fraction(body["epsilon"]), Fraction(body["delta"]), body["purpose"])
-        if (made.epsilon, made.delta, made.purpose) != stated or made != PrivacyFilter(made):
+        if (state.epsilon, state.delta, state.purpose) != stated or state != PrivacyFilter(state):
             return "opens a budget other than it states"
         others.append(window)
         self.families[entry.account], self.units[entry.account] = family, unit
-        self.filters[entry.account, OWNER] = made
+        self.filters[entry.account, OWNER] = state
         return None
 
     def _claim(self, entry: Entry) -> str | None:
@@ -124,17 +127,20 @@ class Replay:
         return None
 
     def _grant(self, entry: Entry) -> str | None:
-        name, made = (entry.account, entry.body["analyst"]), PrivacyFilter.from_json(entry.body["filter"])
+        name, state = (entry.account, entry.body["analyst"]), PrivacyFilter.from_json(entry.body["filter"])
         if name[1] == OWNER:
             return "grants a budget to the owner, who has the account's own"
-        if made != PrivacyFilter(made):
+        if state != PrivacyFilter(state):
             return "grants a budget other than it states"
+        earlier = self.filters.get(name)
+        if earlier is not None and earlier.is_bound_to_another(state.purpose):
+            return "changes the purpose of a budget that is in use"
         carried = [read_charge(stored) for stored in entry.body["carried"]]
-        for loss, charge in zip(self._asked.get(name, []), carried, strict=True):
-            if not made.certifies(loss, charge) or (after := made.after(loss, charge)) is None:
+        for loss, charge in zip(self._losses.get(name, []), carried, strict=True):
+            if not state.certifies(loss, charge) or (after := state.after(loss, charge)) is None:
                 return "forgets what the analyst had spent"
-            made = after
-        self.filters[name] = made
+            state = after
+        self.filters[name] = state
         return None
 
     def _charge(self, entry: Entry) -> str | None:
@@ -145,6 +151,8 @@ class Replay:
         if list(body["charged"]) != payers:
             return "was not charged to all who pay"
         loss = read_loss(body["loss"])
+        if not self._has_relation(entry.account, loss):
+            return "was charged for another neighbouring relation"
         name = (entry.account, body["key"])
         if self._keys.get(name) != body.get("replaces"):
             return "charges a key again"
@@ -156,8 +164,8 @@ class Replay:
         self.charges[entry.number] = (entry.account, body["key"], None)
         self.losses[entry.number], self.charged_by[entry.number] = loss, entry.analyst
         # All who pay are looked at, also if the charge does not fit the first.
-        found = [self._spend(entry.account, payer, loss, body["charged"][payer]) for payer in payers]
-        return next((problem for problem in found if problem is not None), None)
+        problems = [self._spend(entry.account, payer, loss, body["charged"][payer]) for payer in payers]
+        return next((problem for problem in problems if problem is not None), None)
 
     def _view(self, entry: Entry) -> str | None:
         number = entry.body["charge"]
@@ -184,7 +192,16 @@ class Replay:
             return None
         if body["fits"] is not True:
             return None if entry.account in self.closed else "does not fit, and the account is not closed"
-        return self._spend(entry.account, OWNER, read_loss(body["loss"]), body["charged"])
+        loss = read_loss(body["loss"])
+        if not self._has_relation(entry.account, loss):
+            return "was charged for another neighbouring relation"
+        return self._spend(entry.account, OWNER, loss, body["charged"])
+
+    def _has_relation(self, account: str, loss: PrivacyLoss) -> bool:
+        with suppress(Refused):
+            refuse_other_relation(Neighbours(self.units[account][1]), loss)
+            return True
+        return False
 
     def _close(self, entry: Entry) -> None:
         self.closed.add(entry.account)
@@ -207,7 +224,7 @@ class Replay:
             if charge.opens is None:
                 self._charges[name] = charge
         if payer != OWNER:
-            self._asked.setdefault((account, payer), []).append(loss)
+            self._losses.setdefault((account, payer), []).append(loss)
         after = state.after(loss, known)
         if after is None:
             return "does not fit the budget"
@@ -218,7 +235,7 @@ class Replay:
     """By account and key: the entry that charged it."""
     _charges: dict[tuple[str, PrivacyLoss], FilterCharge] = field(default_factory=dict)
     """Charges with their certificates checked; a million entries have few different ones."""
-    _asked: dict[tuple[str, str], list[PrivacyLoss]] = field(default_factory=dict)
+    _losses: dict[tuple[str, str], list[PrivacyLoss]] = field(default_factory=dict)
     """By account and analyst: the losses that her budget paid for."""
 
 
@@ -273,8 +290,8 @@ def verify_entries(entries: Entries, head: str | None) -> VerificationReport:
 def _check_tables(entries: Entries, replay: Replay) -> Iterator[str]:
     """Check that the other tables are exactly what follows from the entries."""
     totals = {(account, analyst): state.to_json() for (account, analyst), state in replay.filters.items()}
-    kept = {(account, analyst): (state, seal) for account, analyst, state, seal in _all(entries, "filters")}
-    if kept != {name: (state, digest([*name, state])) for name, state in totals.items()}:
+    rows = {(account, analyst): (state, seal) for account, analyst, state, seal in _all(entries, "filters")}
+    if rows != {name: (state, digest([*name, state])) for name, state in totals.items()}:
         yield "the filters are not the sums of the entries"
     charges = dict(replay.charges)
     for number, *rest in entries.transaction.stream(

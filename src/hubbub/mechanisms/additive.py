@@ -80,13 +80,13 @@ class Laplace(AdditiveMechanism):
         """
         bound = Sensitivity.of(sensitivity)
         check_positive_sensitivity(bound)
-        wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
+        price = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
         count = parse_integer(coordinates, "coordinates")
         if real:
-            grid = choose_grid(bound.l1 / wanted, bound.l1, count)
-            return cls((bound.l1 + count * grid) / wanted, bound, grid, count)
+            grid = choose_grid(bound.l1 / price, bound.l1, count)
+            return cls((bound.l1 + count * grid) / price, bound, grid, count)
         _check_integer_sensitivity(bound)
-        return cls(bound.l1 / wanted, bound, None, count)
+        return cls(bound.l1 / price, bound, None, count)
 
     @classmethod
     def for_error(
@@ -99,6 +99,13 @@ class Laplace(AdditiveMechanism):
         coordinates: int = 1,
     ) -> Self:
         """Make the Laplace mechanism with the least ε and a simultaneous error of at most `error`.
+
+        Args:
+            error: the largest simultaneous error, a positive number.
+            confidence: the probability with which the error holds.
+            sensitivity: how far one unit moves the value; a number is the ℓ1 sensitivity.
+            real: True for real values, which are rounded to a grid.
+            coordinates: the number of coordinates that the error is for.
 
         >>> mechanism = Laplace.for_error(6)
         >>> mechanism.error(0.95), round(mechanism.loss().epsilon(), 3)
@@ -160,11 +167,11 @@ class Laplace(AdditiveMechanism):
     def _log_probability(self, steps: Fraction) -> float:
         return float(-abs(steps) / self._scale_in_steps)
 
-    def _extend(self, drawn: int) -> int:
+    def _extend(self, draw: int) -> int:
         # The law is memoryless: beyond 2^62 it starts anew.
         size = MAX_DRAW + geometric(self._scale_in_steps)
         # survives: Asked of ±2^62 only, and of these only the sign counts.
-        return size if drawn > 0 else -size
+        return size if draw > 0 else -size
 
     @classmethod
     def _distance(cls, sensitivity: Sensitivity) -> Fraction:
@@ -243,6 +250,15 @@ class Gaussian(AdditiveMechanism):
     ) -> Self:
         """Make the mechanism with the least ε at this δ and a simultaneous error of at most `error`.
 
+        Args:
+            error: the largest simultaneous error, a positive number.
+            delta: the δ at which ε is least.
+            confidence: the probability with which the error holds.
+            sensitivity: how far one unit moves the value; a number is the ℓ1 sensitivity.
+            real: True for real values, which are rounded to a grid.
+            coordinates: the number of coordinates that the error is for.
+            population: the public number of units, if known; δ must then be below 1/population.
+
         >>> Gaussian.for_error(10, delta=1e-6).error(0.95)
         10
         """
@@ -306,9 +322,9 @@ class Gaussian(AdditiveMechanism):
         share = mills_ratio(low, _PRECISION)[0] - (fall * mills_ratio(high, _PRECISION)[0] >> _PRECISION)
         return math.log(share) - (_PRECISION - 1) * math.log(2) - float(low * low / 2)
 
-    def _extend(self, drawn: int) -> int:
+    def _extend(self, draw: int) -> int:
         # It has probability e^-2^27, which the unit by which every δ is rounded up covers.
-        return drawn
+        return draw
 
     @classmethod
     def _distance(cls, sensitivity: Sensitivity) -> Fraction:
@@ -330,6 +346,16 @@ def choose_additive_noise(
     allow_large_epsilon: bool = False,
 ) -> Laplace | Gaussian:
     """Return the Laplace or the Gaussian mechanism, whichever has the smaller simultaneous error.
+
+    Args:
+        sensitivity: how far one unit moves the value; a number is the ℓ1 sensitivity.
+        epsilon: the ε of one release.
+        delta: the δ of one release; with 0 it is the Laplace mechanism.
+        real: True for real values, which are rounded to a grid.
+        coordinates: the number of coordinates that the error is for.
+        confidence: the confidence at which errors are compared.
+        population: the public number of units, if known; δ must then be below 1/population.
+        allow_large_epsilon: confirms an ε that protects almost nobody.
 
     >>> type(choose_additive_noise(sensitivity=1, epsilon=1, delta=1e-6)).__name__
     'Laplace'

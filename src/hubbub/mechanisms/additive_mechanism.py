@@ -99,7 +99,7 @@ class AdditiveMechanism(Mechanism):
         """Draw the noise, in steps."""
 
     @abstractmethod
-    def _extend(self, drawn: int) -> int:
+    def _extend(self, draw: int) -> int:
         """Return the full draw for one that a vector holds as ±2^62, where vectors saturate."""
 
     @property
@@ -317,7 +317,7 @@ class AdditiveMechanism(Mechanism):
         coordinates: int,
     ) -> Self:
         """Return the widest noise, to one part in 2^20, with a simultaneous error of at most `error`."""
-        wanted, bound, count = (
+        target, bound, count = (
             parse_positive(error, "error"),
             Sensitivity.of(sensitivity),
             parse_integer(coordinates, "coordinates"),
@@ -328,14 +328,14 @@ class AdditiveMechanism(Mechanism):
             try:
                 return (
                     cls._from_scale(scale, bound, count, real=real).error(confidence, coordinates=count)
-                    <= wanted
+                    <= target
                 )
             except Unsupported as problem:  # too wide or too fine to be sampled
                 unsupported.append(problem)
                 # survives: Only asked whether it is true.
                 return False
 
-        low = Fraction(2) ** (wanted.numerator.bit_length() - wanted.denominator.bit_length())
+        low = Fraction(2) ** (target.numerator.bit_length() - target.denominator.bit_length())
         max_distance = low * MAX_EPSILON
         while not fits(low):
             low /= 2

@@ -118,14 +118,14 @@ def half_width(tail: TailFunction, confidence: Number, coordinates: int) -> int:
     Assumes: `tail` encloses the tail of the law.
     Proof: docs/proofs/accuracy.md
     """
-    wanted = parse_probability(confidence, "confidence")
+    level = parse_probability(confidence, "confidence")
     count = parse_integer(coordinates, "coordinates")
-    rare = (1 - wanted) / count
+    rare = (1 - level) / count
     # survives: How many bits are carried is free: what is rounded outward from more or fewer is still a
     # bound.
     bits = 128 + rare.denominator.bit_length() - rare.numerator.bit_length()
     # One draw may lie outside with probability 1 − confidence^(1/coordinates), rounded down.
-    inside = exp_neg(Fraction(-log(wanted, bits)[1], count << bits), bits)[1]
+    inside = exp_neg(Fraction(-log(level, bits)[1], count << bits), bits)[1]
     allowed = (1 << bits) - inside
     # survives: They differ by one unit of 2^-128 of what may be outside.
     return smallest_integer(lambda m: tail(m, bits)[1] <= allowed)

@@ -56,11 +56,11 @@ def computed_once(method: Callable[[Any], _Figure]) -> Callable[[Any], _Figure]:
 
     @wraps(method)
     def get(self: Any) -> _Figure:
-        kept = self.__dict__
+        cache = self.__dict__
         try:
-            figure: _Figure = kept[name]
+            figure: _Figure = cache[name]
         except KeyError:
-            figure = kept[name] = method(self)
+            figure = cache[name] = method(self)
         return figure
 
     return get
@@ -145,8 +145,8 @@ class Mechanism(ABC):
 
     def __repr__(self) -> str:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
-        shown = [f"{name}={_describe(value)}" for name, value in fields.items() if value is not None]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        arguments = [f"{name}={_describe(value)}" for name, value in fields.items() if value is not None]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>"

@@ -88,8 +88,8 @@ class PartitionSelection(Mechanism):
 
     def min_units(self, confidence: Number = 0.95) -> int:
         """Return the least number of units at which a key is kept with at least this probability."""
-        wanted = parse_probability(confidence, "confidence")
-        return smallest_integer(lambda units: self.keep_probability_bounds(units)[0] >= wanted)
+        level = parse_probability(confidence, "confidence")
+        return smallest_integer(lambda units: self.keep_probability_bounds(units)[0] >= level)
 
     def keep_probability_bounds(self, units: int) -> Enclosed:
         """Enclose the probability that a key with this number of units is kept."""
@@ -131,9 +131,9 @@ class PartitionSelection(Mechanism):
                 fix="pass a vector with the number of units of every key that occurs",
             )
         noisy = units + self._draw_noise(units.size)  # within ±2^61 and ±2^62, so this fits
-        kept = np.flatnonzero((units >= 1) & (noisy >= self.threshold))  # the number of keys is private
+        places = np.flatnonzero((units >= 1) & (noisy >= self.threshold))  # the number of keys is private
         return Release(
-            kept, self.loss(), self, bounded.unit, bounded.is_user_asserted, coordinates=max(1, kept.size)
+            places, self.loss(), self, bounded.unit, bounded.is_user_asserted, coordinates=max(1, places.size)
         )
 
     # survives: It has no error, and says so whatever the confidence.
@@ -194,7 +194,10 @@ class TruncatedGeometricSelection(PartitionSelection):
 
     @classmethod
     def of(cls, *, max_groups: int, epsilon: Number, delta: Number, population: int | None = None) -> Self:
-        """Make the selection with the least truncation; ε and δ are split evenly over the groups."""
+        """Make the selection with the least truncation; ε and δ are split evenly over the groups.
+
+        Args: as in `GaussianPartitionSelection.of`.
+        """
         rate, each = _split_evenly(max_groups, epsilon, delta, population)
         return cls(
             rate, 1 + smallest_integer(lambda more: cls(rate, 1 + more, max_groups).delta <= each), max_groups
@@ -230,16 +233,16 @@ class TruncatedGeometricSelection(PartitionSelection):
         draws = np.empty(0, dtype=np.int64)
         while draws.size < size:
             tries = lanes_needed(2 * (size - draws.size))
-            drawn, minus = self._draw_magnitudes(tries), uniform(2, tries)
+            sizes, minus = self._draw_magnitudes(tries), uniform(2, tries)
             # −0 is rejected, so that zero has one sign.
-            draws = np.append(draws, (drawn * (1 - 2 * minus))[drawn >= minus])
+            draws = np.append(draws, (sizes * (1 - 2 * minus))[sizes >= minus])
         return draws[:size]
 
     def _draw_magnitudes(self, size: int) -> Integers:
         """Pr[s] ∝ e^(−εs) on 0…k: a geometric variable modulo k + 1."""
-        drawn = geometric(1 / self.epsilon, size)
-        sizes: Integers = drawn % self.threshold
-        for lane in np.flatnonzero(drawn == MAX_DRAW):  # saturated; the law is memoryless, so it starts anew
+        draws = geometric(1 / self.epsilon, size)
+        sizes: Integers = draws % self.threshold
+        for lane in np.flatnonzero(draws == MAX_DRAW):  # saturated; the law is memoryless, so it starts anew
             sizes[lane] = (MAX_DRAW + geometric(1 / self.epsilon)) % self.threshold
         return sizes
 
@@ -334,6 +337,8 @@ def choose_partition_selection(
 ) -> TruncatedGeometricSelection | GaussianPartitionSelection:
     """Return the geometric or the Gaussian selection, whichever keeps a key of fewer units half the time.
 
+    Args: as in `GaussianPartitionSelection.of`.
+
     >>> one = choose_partition_selection(max_groups=1, epsilon=1, delta=1e-6)
     >>> many = choose_partition_selection(max_groups=30, epsilon=1, delta=1e-6)
     >>> [type(one).__name__, type(many).__name__]
@@ -377,8 +382,7 @@ class StabilityHistogram(Mechanism):
     Group keys with noisy counts of 15 or more; at most 1 group per unit:
     Laplace noise of scale 1 on integers: ε = 1; δ = 6.07897e-7 for keys of a single unit
 
-    Guarantee: the loss of the noise, composed with δ: the probability that a key of a single unit is
-        released.
+    Guarantee: the loss of the noise, composed with δ, the probability that a single unit's key is released.
     Assumes: counts are not negative, and 0 for a key that does not occur; one unit moves at most `max_groups`
         counts, within the sensitivity of the noise, and all in one direction if it is added or removed;
         uniform random bits.
@@ -415,7 +419,10 @@ class StabilityHistogram(Mechanism):
     def of(
         cls, *, noise: Laplace | Gaussian, max_groups: int, delta: Number, population: int | None = None
     ) -> Self:
-        """Make the histogram with the least threshold at which keys of a single unit cost at most δ."""
+        """Make the histogram with the least threshold at which keys of a single unit cost at most δ.
+
+        Args: as in `VectorStabilityHistogram.of`.
+        """
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
         minimum = math.floor(noise.sensitivity.linf) + 1
@@ -460,8 +467,8 @@ class StabilityHistogram(Mechanism):
         >>> StabilityHistogram(Laplace.of(sensitivity=1, epsilon=1), 15, 1).min_count(0.95)
         17
         """
-        wanted = parse_probability(confidence, "confidence")
-        return 1 + smallest_integer(lambda more: self._release_probability(1 + more)[0] >= wanted)
+        level = parse_probability(confidence, "confidence")
+        return 1 + smallest_integer(lambda more: self._release_probability(1 + more)[0] >= level)
 
     def loss(self) -> PrivacyLoss:
         """Return the loss of the noise, composed with δ for keys of a single unit."""
@@ -506,10 +513,10 @@ class StabilityHistogram(Mechanism):
                 fix="pass a vector with the count of every key that occurs",
             )
         noisy: Any = add_integers(counts.astype(np.int64), self.noise._draw_noise(counts.size))  # noqa: SLF001 - its own draws
-        kept = np.flatnonzero((counts >= 1) & (noisy >= self.threshold))
-        table = np.stack([kept.astype(np.int64), noisy[kept].astype(np.int64)], axis=1)
+        places = np.flatnonzero((counts >= 1) & (noisy >= self.threshold))
+        table = np.stack([places.astype(np.int64), noisy[places].astype(np.int64)], axis=1)
         return Release(
-            table, self.loss(), self, bounded.unit, bounded.is_user_asserted, coordinates=max(1, kept.size)
+            table, self.loss(), self, bounded.unit, bounded.is_user_asserted, coordinates=max(1, places.size)
         )
 
     def interval(self, noisy: Sequence[int] | Integers, confidence: Number = 0.95) -> tuple[Floats, Floats]:
@@ -525,8 +532,8 @@ class StabilityHistogram(Mechanism):
         Guarantee: given that a key is released, its interval holds with at least this confidence.
         Proof: docs/proofs/partition-selection.md
         """
-        given = np.asarray(noisy) if len(noisy) else np.empty(0, dtype=np.int64)
-        if given.dtype.kind != "i" or (given.size and int(given.min()) < self.threshold):
+        counts = np.asarray(noisy) if len(noisy) else np.empty(0, dtype=np.int64)
+        if counts.dtype.kind != "i" or (counts.size and int(counts.min()) < self.threshold):
             raise Refused(
                 "a noisy count is not an integer, or below the threshold",
                 why="it would not be released",
@@ -535,15 +542,15 @@ class StabilityHistogram(Mechanism):
         rare = 1 - parse_probability(confidence, "confidence")
         # Conditioning on the release only raises the noise, so the upper end holds as without it.
         wide = half_width(self.noise._tail, confidence, 1)  # noqa: SLF001 - its law
-        high = _to_doubles(given + wide, np.inf)
+        high = _to_doubles(counts + wide, np.inf)
 
         def excluded(count: Integers) -> NDArray[np.bool_]:
             """Return where so large a noisy count is too rare, even given that the key is released."""
-            return np.asarray(_ROUNDING_SLACK * self._conditional_tail(given, count) <= float(rare / 2))
+            return np.asarray(_ROUNDING_SLACK * self._conditional_tail(counts, count) <= float(rare / 2))
 
         # The probability rises with the count. 0 is never excluded: nothing is known below 1.
-        below, above = np.zeros_like(given), given.copy()
-        low = np.where(excluded(np.ones_like(given)), 1, 0)
+        below, above = np.zeros_like(counts), counts.copy()
+        low = np.where(excluded(np.ones_like(counts)), 1, 0)
         below = np.maximum(below, low)
         while np.any(above - below > 1):
             middle = below + (above - below) // 2

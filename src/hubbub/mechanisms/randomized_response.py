@@ -228,7 +228,13 @@ class RandomizedResponse(LocalMechanism):
 
     @classmethod
     def of(cls, *, epsilon: Number, categories: int = 2, allow_large_epsilon: bool = False) -> Self:
-        """Make the most truthful randomized response with this ε: keep = e^ε/(e^ε + k − 1), rounded down."""
+        """Make the most truthful randomized response with this ε: keep = e^ε/(e^ε + k − 1), rounded down.
+
+        Args:
+            epsilon: the ε of each respondent.
+            categories: the number k of possible answers.
+            allow_large_epsilon: confirms an ε that protects almost nobody.
+        """
         count = _check_categories(categories)
         others = (count - 1) * exp_neg(parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), 192)[1]
         # survives: By how much the rate is moved to the private side is free, if it is more than
@@ -249,6 +255,11 @@ class RandomizedResponse(LocalMechanism):
 
     def loss_at(self, outcome: int, value: int, neighbour: int) -> float:
         """Return the privacy loss of a report: ln Pr[outcome | value] − ln Pr[outcome | neighbour].
+
+        Args:
+            outcome: the reported category.
+            value: the true category.
+            neighbour: the other category that it could have been.
 
         >>> round(RandomizedResponse.coin().loss_at(1, 1, 0), 6)
         1.098612
@@ -334,7 +345,13 @@ class UnaryEncoding(LocalMechanism):
 
     @classmethod
     def of(cls, *, epsilon: Number, categories: int, allow_large_epsilon: bool = False) -> Self:
-        """Make the encoding with this ε and the best estimates: p = 1/2 and q = 1/(e^ε + 1), rounded up."""
+        """Make the encoding with this ε and the best estimates: p = 1/2 and q = 1/(e^ε + 1), rounded up.
+
+        Args:
+            epsilon: the ε of each respondent.
+            categories: the number of possible answers.
+            allow_large_epsilon: confirms an ε that protects almost nobody.
+        """
         count = _check_categories(categories)
         ones = exp_neg(parse_spendable_epsilon(epsilon, allow=allow_large_epsilon), 192)[1]
         # survives: By how much the rate is moved to the private side is free, if it is more than

@@ -181,9 +181,9 @@ class PermuteAndFlip(Selection):
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:
         """Return a bound on the regret of selecting one of `coordinates` candidates."""
-        wanted = parse_probability(confidence, "confidence")
+        level = parse_probability(confidence, "confidence")
         # Half the exponential mechanism's odds, where that is the better bound.
-        return _regret(self.rate, _others(coordinates) * min(Fraction(1, 2), wanted) / (1 - wanted))
+        return _regret(self.rate, _others(coordinates) * min(Fraction(1, 2), level) / (1 - level))
 
     def _select(self, scores: Integers) -> int:
         return _first_in_random_order(bernoulli_exp_each(self.rate, scores.max() - scores))
@@ -224,8 +224,8 @@ class Exponential(Selection):
 
         It is tight: attained by one candidate ahead and all others equally far behind.
         """
-        wanted = parse_probability(confidence, "confidence")
-        return _regret(self.rate, _others(coordinates) * wanted / (1 - wanted))
+        level = parse_probability(confidence, "confidence")
+        return _regret(self.rate, _others(coordinates) * level / (1 - level))
 
     def _select(self, scores: Integers) -> int:
         gaps = scores.max() - scores
@@ -380,12 +380,12 @@ def _random_priorities(count: int) -> Integers:
 def _random_order(count: int) -> Integers:
     """Return distinct numbers in uniformly random order, independent of the scores."""
     while True:
-        drawn = _random_priorities(count)
-        ordered = np.sort(drawn)
+        priorities = _random_priorities(count)
+        ordered = np.sort(priorities)
         # They are independent and identically distributed: if no two are equal, all orders are equally
         # likely.
         if not (ordered[1:] == ordered[:-1]).any():
-            return drawn
+            return priorities
 
 
 def _first_in_random_order(among: NDArray[np.bool_]) -> int:

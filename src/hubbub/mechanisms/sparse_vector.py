@@ -118,8 +118,8 @@ class AboveThreshold(Mechanism):
             answers: the number of answers "above" before it halts.
             allow_large_epsilon: confirms a large ε, as for `Budget`.
         """
-        wanted = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
-        return cls(Sensitivity.of(sensitivity), wanted, threshold, monotone, answers)
+        price = parse_spendable_epsilon(epsilon, allow=allow_large_epsilon)
+        return cls(Sensitivity.of(sensitivity), price, threshold, monotone, answers)
 
     @property
     def threshold_scale(self) -> Fraction:

@@ -98,7 +98,16 @@ class VectorStabilityHistogram(Mechanism):
         delta: Number,
         population: int | None = None,
     ) -> Self:
-        """Make the histogram with the least threshold at which keys of a single unit cost at most δ."""
+        """Make the histogram with the least threshold at which keys of a single unit cost at most δ.
+
+        Args:
+            noise: the noise of each coordinate.
+            max_groups: the maximum number of groups that one unit can change.
+            parts: the number of coordinates of a key.
+            key_total: the largest total that one unit can give a key of its own.
+            delta: the δ for keys of a single unit.
+            population: the public number of units, if known; δ must then be below 1/population.
+        """
         allowed = parse_probability(delta, "delta")
         refuse_large_delta(allowed, population)
         minimum = parse_integer(key_total, "key_total") + 1
@@ -158,8 +167,8 @@ class VectorStabilityHistogram(Mechanism):
         >>> VectorStabilityHistogram(noise, 17, 1, 2, 1).min_count(0.95)
         20
         """
-        wanted = parse_probability(confidence, "confidence")
-        return 1 + smallest_integer(lambda more: self._tail(self.threshold - 1 - more)[0] >= wanted)
+        level = parse_probability(confidence, "confidence")
+        return 1 + smallest_integer(lambda more: self._tail(self.threshold - 1 - more)[0] >= level)
 
     def loss(self) -> PrivacyLoss:
         """Return the loss of the noise, composed with δ for keys of a single unit."""
@@ -189,20 +198,25 @@ class VectorStabilityHistogram(Mechanism):
         bounded = value
         for norm in ("l1", "l2_squared", "linf"):
             bounded = check_sensitivity(bounded, self.noise.sensitivity, norm)
-        given = unwrap(bounded)
-        if not isinstance(given, np.ndarray) or given.dtype.kind != "i" or given.size % self.parts:
+        integers = unwrap(bounded)
+        if not isinstance(integers, np.ndarray) or integers.dtype.kind != "i" or integers.size % self.parts:
             raise InvalidInput(
                 "the value is not a list of integers, or has a key without all its parts",
                 why="keys are released by the totals of their parts",
                 fix="pass a vector with the parts of every key that occurs, one key after the other",
             )
-        exact = given.astype(np.int64).reshape(-1, self.parts)
-        draws = self.noise._draw_noise(given.size)  # noqa: SLF001 - its own draws
+        exact = integers.astype(np.int64).reshape(-1, self.parts)
+        draws = self.noise._draw_noise(integers.size)  # noqa: SLF001 - its own draws
         noisy = np.asarray(add_integers(exact.reshape(-1), draws)).astype(np.int64).reshape(exact.shape)
-        kept = np.flatnonzero((exact > 0).any(axis=1) & self._reaches(noisy, self.threshold))
-        table = np.hstack([kept.astype(np.int64)[:, np.newaxis], noisy[kept]])
+        positions = np.flatnonzero((exact > 0).any(axis=1) & self._reaches(noisy, self.threshold))
+        table = np.hstack([positions.astype(np.int64)[:, np.newaxis], noisy[positions]])
         return Release(
-            table, self.loss(), self, bounded.unit, bounded.is_user_asserted, coordinates=max(1, kept.size)
+            table,
+            self.loss(),
+            self,
+            bounded.unit,
+            bounded.is_user_asserted,
+            coordinates=max(1, positions.size),
         )
 
     @staticmethod

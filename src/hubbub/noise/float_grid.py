@@ -1,7 +1,7 @@
-"""The only conversion to floats: reals are rounded to a grid of step 2^k, and converted back after the noise.
+"""Reals on a grid of step 2^k: rounded to it, given integer noise, and only then converted to floats.
 
-Noise is added to integers; the returned float is a function of the noisy integer alone, so
-its low bits reveal nothing about the exact value.
+The returned float is a function of the noisy integer alone, so its low bits reveal nothing about the exact
+value. This is the only place where noisy values become floats.
 
 Proof: docs/proofs/additive.md
 """
@@ -20,13 +20,13 @@ from hubbub.sensitivity import MAX_MAGNITUDE, ExactValue
 __all__ = ["add_integers", "add_many_on_grid", "add_on_grid", "grid_below"]
 
 _MAX_EXPONENT = 900
-# survives: How many cells are worked on at a time changes none of them.
+# survives: How many coordinates are worked on at a time changes none of them.
 CHUNK = 1 << 14
-"""Cells at a time: their arrays stay in the cache, and are not handed back to the system each time."""
+"""Coordinates per batch: their arrays stay in the cache, and are reused by the allocator."""
 
 
 def grid_below(scale: Fraction, steps: int) -> Fraction:
-    """The largest power of two that divides `scale` into at least 2^steps parts.
+    """Return the largest power of two that divides `scale` into at least 2^steps parts.
 
     >>> grid_below(Fraction(10), 2)
     Fraction(2, 1)
@@ -50,10 +50,15 @@ def add_integers(
     *,
     out: NDArray[np.int64] | None = None,
 ) -> int | NDArray[np.int64]:
-    """Value + noise, held within ±2^61; of vectors in `out`, which may be the noise.
+    """Return value + noise, clamped to ±2^61.
 
     The clamp makes it a function of the exact sum: where a vector's noise was cut at ±2^62, the sum
     is beyond the clamp for every value that is allowed.
+
+    Args:
+        value: an integer, or a vector of integers within ±2^61.
+        noise: as many draws.
+        out: the vector that receives the sum; it may be the noise itself.
 
     >>> add_integers(40, 2)
     42
@@ -67,15 +72,19 @@ def add_integers(
 def add_on_grid(
     value: ExactValue, noise: int | NDArray[np.int64], grid: Fraction, extend: Callable[[int], int] = int
 ) -> float | NDArray[np.float64]:
-    """The value rounded to the grid, plus `noise` grid steps, as the nearest double.
+    """Round the value to the grid, add `noise` grid steps, and return the nearest double.
 
-    A vector holds ±2^62 for all draws as far out or extend: there `extend` gives the draw itself.
+    Args:
+        value: a number, or a vector of doubles or integers.
+        noise: as many draws, in grid steps. A vector holds ±2^62 for draws as far out or farther.
+        grid: the step, a power of two.
+        extend: returns the draw itself for one that a vector holds as ±2^62.
 
     >>> add_on_grid(Fraction(1, 3), 0, Fraction(1, 4))
     0.25
 
     Guarantee: a function of the exact sum of two integers, the value's steps and the noise, alone.
-    Assumes: noise of at most 2^53 steps but for a few cells; doubles add as IEEE 754 says.
+    Assumes: noise of at most 2^53 steps but for a few coordinates; doubles add as IEEE 754 says.
     Proof: docs/proofs/additive.md
     """
     if not isinstance(value, np.ndarray):
@@ -95,18 +104,24 @@ def add_on_grid(
         snapped = np.where(np.isfinite(quotient), np.rint(quotient) * step, cells)
         # Both are whole steps, held exactly, so their double sum is the exact sum, rounded once.
         np.add(snapped, added.astype(np.float64) * step, out=total[start : start + CHUNK])
-        # survives: Cells that would not have to be added as one number give the same double if they
+        # survives: Coordinates that would not have to be added as one number give the same double if they
         # are; it only takes longer.
         for lane in np.flatnonzero(np.abs(added) > 2**53):
-            drawn = _extend_draw(int(added[lane]), extend)
-            total[start + lane] = _to_double(Fraction(snapped[lane]), drawn, grid)
+            draw = _extend_draw(int(added[lane]), extend)
+            total[start + lane] = _to_double(Fraction(snapped[lane]), draw, grid)
     return total
 
 
 def add_many_on_grid(
     value: int | Fraction, noise: NDArray[np.int64], grid: Fraction, extend: Callable[[int], int] = int
 ) -> NDArray[np.float64]:
-    """One number rounded to the grid, plus each of many draws, as the nearest doubles.
+    """Round one number to the grid, add each of many draws, and return the nearest doubles.
+
+    Args:
+        value: the number.
+        noise: the draws, in grid steps.
+        grid: as in `add_on_grid`.
+        extend: as in `add_on_grid`.
 
     >>> add_many_on_grid(Fraction(1, 3), np.array([0, 4]), Fraction(1, 4)).tolist()
     [0.25, 1.25]
@@ -126,12 +141,12 @@ def add_many_on_grid(
 
 
 def _power(grid: Fraction) -> int:
-    """The k of a grid of step 2^k."""
+    """Return the k of a grid of step 2^k."""
     return grid.numerator.bit_length() - grid.denominator.bit_length()
 
 
 def _round_to_grid(value: Fraction, power: int) -> int:
-    """The multiple of 2^power nearest to the value, in steps; of two the even one."""
+    """Return the multiple of 2^power nearest to the value, in steps; ties go to the even one."""
     # In integers: arithmetic with fractions would take a third of the time of a release.
     top, bottom = value.numerator << max(0, -power), value.denominator << max(0, power)
     whole, rest = divmod(top, bottom)
@@ -139,14 +154,14 @@ def _round_to_grid(value: Fraction, power: int) -> int:
 
 
 def _snap(value: int, power: int) -> int:
-    """The multiple of 2^power nearest to the integer, in steps; of two the even one."""
+    """Return the multiple of 2^power nearest to the integer, in steps; ties go to the even one."""
     if power <= 0:
         return value << -power
     return value + (1 << power - 1) - 1 + (value >> power & 1) >> power
 
 
-def _extend_draw(drawn: int, extend: Callable[[int], int]) -> int:
-    return extend(drawn) if abs(drawn) >= MAX_DRAW else drawn
+def _extend_draw(draw: int, extend: Callable[[int], int]) -> int:
+    return extend(draw) if abs(draw) >= MAX_DRAW else draw
 
 
 def _to_double(value: Fraction, noise: int, grid: Fraction) -> float:
@@ -154,7 +169,7 @@ def _to_double(value: Fraction, noise: int, grid: Fraction) -> float:
 
 
 def _as_double(steps: int, grid: Fraction) -> float:
-    """The double nearest to this number of steps; beyond all doubles the largest."""
+    """Return the double nearest to this number of steps, at most the largest double."""
     # survives: Only a shortcut: such an integer is a double after one rounding, and times a power of two
     # from 2^-900 to 2^900 it stays one.
     if -(1 << 120) < steps < 1 << 120:

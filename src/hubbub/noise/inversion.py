@@ -1,8 +1,8 @@
-"""Inversion of one infinite uniform number, of which only the bits needed are read.
+"""Inverse transform sampling from a uniform number with infinitely many bits; only the bits needed are read.
 
-A law on 0, 1, 2, … is a function `steps(bits)` that yields enclosures of C₁, C₂, … without end, where
-Cⱼ = Pr[X < j]. Every path below computes the same function of one uniform U with infinitely many
-bits: the j with Cⱼ ≤ U < Cⱼ₊₁. Only the number of bits read differs, so the law is exact.
+A distribution on 0, 1, 2, … is a function `steps(bits)` that yields enclosures of C₁, C₂, … without end,
+where Cⱼ = Pr[X < j]. Every path below computes the same function of one uniform U: the j with
+Cⱼ ≤ U < Cⱼ₊₁. Only the number of bits read differs, so the distribution is exact.
 
 Proof: docs/proofs/samplers.md
 """
@@ -40,19 +40,19 @@ __all__ = [
 CdfSteps = Callable[[int], Iterator[Enclosure]]
 
 MAX_DRAW = 1 << 62
-"""In vectors a draw beyond ±2^62 is given as ±2^62; at scale 2^48 its chance is below e^-16000."""
+"""Vectors store a draw beyond ±2^62 as ±2^62; at scale 2^48 its probability is below e^-16000."""
 
 _ONE = 1 << 64
 _GUIDE_BITS = 16
 _UNDECIDED = np.iinfo(np.int16).min
-"""In the guide: this cell holds a threshold, so 16 bits do not decide."""
+"""In the guide: this cell holds a threshold, so that 16 bits do not decide."""
 _CHUNK = 1 << 17
-"""Draws at a time: their arrays are not handed back to the system each time."""
+"""Draws per batch: small arrays are reused by the allocator."""
 
 
-def saturate(drawn: int) -> int:
+def saturate(draw: int) -> int:
     """Return the 64-bit value that a vector stores for `drawn`."""
-    return max(-MAX_DRAW, min(MAX_DRAW, drawn))
+    return max(-MAX_DRAW, min(MAX_DRAW, draw))
 
 
 def is_below(u: int, bits: int, x: Real) -> bool:
@@ -68,16 +68,16 @@ def is_below(u: int, bits: int, x: Real) -> bool:
 
 
 def lanes_needed(mean: float) -> int:
-    """Number of lanes that suffices for all but one in 2^50 vectors, given the mean number needed."""
+    """Return a number of lanes that suffices for all but one in 2^50 vectors, given the mean needed."""
     return ceil(mean + 9 * sqrt(mean) + 9)
 
 
 def padded_rounds(
     waiting: NDArray[np.intp], lanes: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """The places that wait, up to `lanes` at a time, and the same filled up to `lanes`; one round at least.
+    """Yield the waiting positions, up to `lanes` at a time, and the same padded to `lanes`; at least once.
 
-    Which draws need more work says something of their values, so all lanes work, unused ones included.
+    Which draws need more work depends on their values, so all lanes do it, unused ones included.
     """
     for start in range(0, max(1, waiting.size), lanes):
         part = waiting[start : start + lanes]
@@ -87,11 +87,11 @@ def padded_rounds(
 
 
 class Table:
-    """An exact sampler for one law.
+    """An exact sampler for one distribution.
 
-    Guarantee: `value_at` and `draw` follow the law itself. A draw reads a fixed number of bits and does
-        a fixed amount of work, but with probability below 2^-50 (a tie in 64 bits).
-    Assumes: `steps` encloses the law's distribution function.
+    Guarantee: `value_at` and `draw` have exactly this distribution. A draw reads a fixed number of bits and
+        does a fixed amount of work, except with probability below 2^-50 (a tie in 64 bits).
+    Assumes: `steps` encloses the distribution function.
     Proof: docs/proofs/samplers.md
     """
 
@@ -104,7 +104,7 @@ class Table:
         rising = 0
         for low, high in steps(64):  # pragma: no branch - steps never end
             lows.append(low)
-            rising = max(rising, high)  # the law's steps rise, so this is a bound too, and sorted
+            rising = max(rising, high)  # the steps rise, so this is a bound too, and sorted
             if rising >= _ONE:
                 break
             highs.append(rising)
@@ -121,28 +121,28 @@ class Table:
         self._guide: NDArray[np.int16] | None = None
         self._ambiguous = 0.0
         self.largest = whole
-        """No draw that 64 bits decide is larger."""
+        """The largest value that 64 bits decide, or more."""
         self.chance_of_zero = lows[0] / _ONE
-        """To 64 bits: for what may be roughly right."""
+        """Pr[X = 0] to 64 bits, for sizes of buffers."""
 
     def value_at(self, u: int) -> int:
-        """The value at U, given its first 64 bits."""
+        """Return the value at U, given its first 64 bits."""
         j = bisect_right(self._highs, u)
         return j if u < self._lows[j] else self._search(u, 64)
 
     def draw_one(self) -> tuple[int, int]:
-        """A value and a sign bit."""
+        """Draw a value and a sign bit."""
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
-        drawn = random_bits(72)
-        return self.value_at(drawn >> 8), drawn & 1
+        word = random_bits(72)
+        return self.value_at(word >> 8), word & 1
 
     def _search(self, u: int, bits: int) -> int:
-        """The value at U where 64 bits are a tie or far out in the tail; at most once in 2^50 draws."""
+        """Return the value at U where 64 bits do not decide it; at most once in 2^50 draws."""
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
         return self.resolve(u << 64 | random_bits(64), bits + 64)[0]
 
     def resolve(self, u: int, bits: int) -> tuple[int, int, int]:
-        """The value at U, given its first `bits` bits; and the bits of U that it took, and their number."""
+        """Return the value at U, the bits of U that decide it, and their number; `u` are the first `bits`."""
         while True:
             for j, (low, high) in enumerate(self._steps(bits)):  # pragma: no branch - steps never end
                 if u < low:
@@ -153,7 +153,7 @@ class Table:
             u, bits = u << 64 | random_bits(64), bits + 64
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        """`count` values; those beyond ±2^62 are given as ±2^62."""
+        """Draw `count` values; those beyond ±2^62 are returned as ±2^62."""
         values = np.empty(count, dtype=np.int64)
         for start in range(0, count, _CHUNK):
             self._fill(values[start : start + _CHUNK], _UNDECIDED)
@@ -162,10 +162,9 @@ class Table:
     def draw_with_zeros(
         self, count: int, dtype: type[np.signedinteger[Any]] = np.int64
     ) -> tuple[NDArray[np.signedinteger[Any]], NDArray[np.intp], dict[int, int]]:
-        """The same, the places of its zeros, and by their places those that 64 bits do not decide.
+        """Draw `count` values; return them, the positions of zeros, and by position what 64 bits leave open.
 
-        The values of these are unbounded: the vector may not hold them. For unsigned distributions with
-        few zeros.
+        The last are unbounded: the vector may not hold them. For unsigned distributions with few zeros.
         """
         values: NDArray[np.signedinteger[Any]] = np.empty(count, dtype=dtype)
         low, far = [np.empty(0, dtype=np.intp)], dict[int, int]()
@@ -180,7 +179,10 @@ class Table:
     def _fill(
         self, values: NDArray[np.signedinteger[Any]], most: int
     ) -> tuple[NDArray[np.intp], dict[int, int]]:
-        """Draw into `values`; where the guide has `most` or less, and by place what 64 bits do not decide."""
+        """Fill `values` with draws.
+
+        Returns the positions where the guide has `most` or less, and by position what 64 bits leave open.
+        """
         guide = self._get_guide()
         cells = np.frombuffer(random_bytes(2 * values.size), dtype=np.uint16)
         guided = guide.take(cells.astype(np.intp))
@@ -194,17 +196,17 @@ class Table:
                 place, size = int(part[lane]), self._search(int(u[lane]), 64)
                 far[place] = -size if self._signed and cells[place] >> 15 else size
                 # Half of what the type holds, at most: 2^62 in 64 bits.
-                held = min(abs(far[place]), np.iinfo(values.dtype).max + 1 >> 1)
-                values[place] = held if far[place] > 0 else -held
+                magnitude = min(abs(far[place]), np.iinfo(values.dtype).max + 1 >> 1)
+                values[place] = magnitude if far[place] > 0 else -magnitude
         return low, far
 
     def values_at(self, u: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The value at each U, given its first 64 bits, and whether these decide it; for unsigned laws."""
+        """Return the value at each U, given its first 64 bits, and whether they decide it; without signs."""
         guided = self._get_guide().take((u >> np.uint64(64 - _GUIDE_BITS)).view(np.int64))
         values, decided = guided.astype(np.int64), np.ones(u.size, dtype=np.bool_)
         for part, padded in padded_rounds((guided == _UNDECIDED).nonzero()[0], self._lanes(u.size)):
-            found, sure = self._locate(u[padded])
-            values[part], decided[part] = found[: part.size], sure[: part.size]
+            part_values, sure = self._locate(u[padded])
+            values[part], decided[part] = part_values[: part.size], sure[: part.size]
         return values, decided
 
     def _lanes(self, count: int) -> int:
@@ -213,7 +215,7 @@ class Table:
     def _refine(
         self, cells: NDArray[np.uint16]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.bool_]]:
-        """For draws that their cell did not decide: the value, 64 bits of U, and whether these decide it."""
+        """Draw more bits where 16 decide nothing: return values, 64 bits of each U, and which they decide."""
         prefix = _GUIDE_BITS - self._signed
         fresh = np.frombuffer(random_bytes(8 * cells.size), dtype=np.uint64)
         start = cells.astype(np.uint64) << np.uint64(64 - prefix)  # the sign bit falls off the top
@@ -228,7 +230,7 @@ class Table:
         return values, u < self._low_array[values]
 
     def _get_guide(self) -> NDArray[np.int16]:
-        """The guide: what each value of the first 16 bits (sign, then U) decides."""
+        """Return the guide: the value for each of the 2^16 first bits (sign, then U), or `_UNDECIDED`."""
         if self._guide is None:
             shift = np.uint64(64 - _GUIDE_BITS + self._signed)
             starts = np.arange(1 << _GUIDE_BITS - self._signed, dtype=np.uint64) << shift
@@ -243,17 +245,16 @@ class Table:
         return self._guide
 
 
-# The laws, each as the steps of its distribution function (see `table`).
+# Distributions, each as the steps of its distribution function (see `Table`).
 #
-# All start from e^−x and Pr[|Z| < x] as enclosures and multiply outward-rounded intervals on from
-# there, with bits to spare.
+# All start from enclosures of e^−x and Pr[|Z| < x] and multiply intervals rounded outward, with spare bits.
 
 # survives: How many spare bits are carried is free: an enclosure from one more or less still encloses.
 _SPARE_BITS = 32
 
 
 def geometric(scale: Fraction, bits: int) -> Iterator[Enclosure]:
-    """Pr[X = k] ∝ e^(−k/scale), k ≥ 0: Cⱼ = 1 − qʲ with q = e^(−1/scale)."""
+    """Yield the steps of Pr[X = k] ∝ e^(−k/scale), k ≥ 0: Cⱼ = 1 − qʲ with q = e^(−1/scale)."""
     work = bits + _SPARE_BITS
     one = 1 << work
     for low, high in _powers(exp_neg(1 / scale, work), work):  # pragma: no branch - they never end
@@ -261,7 +262,7 @@ def geometric(scale: Fraction, bits: int) -> Iterator[Enclosure]:
 
 
 def discrete_laplace_size(scale: Fraction, bits: int) -> Iterator[Enclosure]:
-    """|X| where Pr[X = k] ∝ e^(−|k|/scale): Cⱼ = 1 − 2qʲ/(1+q)."""
+    """Yield the steps of |X| where Pr[X = k] ∝ e^(−|k|/scale): Cⱼ = 1 − 2qʲ/(1+q)."""
     work = bits + _SPARE_BITS
     one = 1 << work
     q = exp_neg(1 / scale, work)
@@ -274,18 +275,18 @@ def discrete_laplace_size(scale: Fraction, bits: int) -> Iterator[Enclosure]:
 
 
 def rounded_gaussian_size(sigma: Fraction, bits: int) -> Iterator[Enclosure]:
-    """|X| where X = σZ rounded to the nearest integer: Cⱼ = Pr[|σZ| < j − ½]."""
+    """Yield the steps of |X| where X = σZ rounded to the nearest integer: Cⱼ = Pr[|σZ| < j − ½]."""
     for j in count(1):  # pragma: no branch - it never ends
         yield normal_central((2 * j - 1) / (2 * sigma), bits)
 
 
 def half_gaussian(variance: Fraction, bits: int) -> Iterator[Enclosure]:
-    """Pr[X = k] ∝ e^(−k²/2·variance) for k ≥ 0."""
+    """Yield the steps of Pr[X = k] ∝ e^(−k²/2·variance) for k ≥ 0."""
     return _normalised(_gaussian_weights(variance, bits + _SPARE_BITS), bits)
 
 
 def gaussian_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
-    """The step k of e^(−k²/2·variance) that a uniform height is under: Cⱼ = 1 − e^(−j²/2·variance)."""
+    """Yield the steps of the k with w_{k+1} ≤ y < w_k, y uniform: Cⱼ = 1 − w_j, w_j = e^(−j²/2·variance)."""
     one = 1 << bits + _SPARE_BITS
     weights, _ = _gaussian_weights(variance, bits + _SPARE_BITS)
     for low, high in weights[1:]:
@@ -296,14 +297,14 @@ def gaussian_stairs(variance: Fraction, bits: int) -> Iterator[Enclosure]:
 
 
 def discrete_gaussian_size(variance: Fraction, bits: int) -> Iterator[Enclosure]:
-    """|X| where Pr[X = k] ∝ e^(−k²/2·variance) for all integers k: every size but 0 counts twice."""
+    """Yield the steps of |X| where Pr[X = k] ∝ e^(−k²/2·variance) for all k: sizes above 0 count twice."""
     weights, rest = _gaussian_weights(variance, bits + _SPARE_BITS)
     twice = [(low, high) if k == 0 else (2 * low, 2 * high) for k, (low, high) in enumerate(weights)]
     return _normalised((twice, 2 * rest), bits)
 
 
 def _powers(q: Enclosure, work: int) -> Iterator[Enclosure]:
-    """q, q², q³, …"""
+    """Yield enclosures of q, q², q³, …"""
     low, high = q
     while True:
         yield low, high
@@ -313,7 +314,7 @@ def _powers(q: Enclosure, work: int) -> Iterator[Enclosure]:
 
 
 def _gaussian_weights(variance: Fraction, work: int) -> tuple[list[Enclosure], int]:
-    """e^(−k²/2·variance) for k = 0, 1, … down to one unit, and an upper bound of the rest's sum."""
+    """Return e^(−k²/2·variance), k = 0, 1, …, down to one unit, and an upper bound of the others' sum."""
     one = 1 << work
     r = exp_neg(1 / (2 * variance), work)
     # survives: An upper end that is rounded up by one unit more is still an upper end.
@@ -331,7 +332,7 @@ def _gaussian_weights(variance: Fraction, work: int) -> tuple[list[Enclosure], i
 
 
 def _normalised(weights_and_rest: tuple[list[Enclosure], int], bits: int) -> Iterator[Enclosure]:
-    """Partial sums over the total; where the weights end, all that is known is Cⱼ < 1."""
+    """Yield partial sums over the total; beyond the weights all that is known is Cⱼ < 1."""
     weights, rest = weights_and_rest
     total = sum(low for low, _ in weights), sum(high for _, high in weights) + rest
     low = high = 0

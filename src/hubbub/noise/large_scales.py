@@ -1,10 +1,11 @@
-"""Large scales: blocks of 2^m integers, and stairs that cover the curve of weights.
+"""Samplers for large scales: rejection from a staircase over blocks of 2^m integers.
 
-Let w_h be the weight of h·2^m. In block h everything up to the height w_{h+1} is under the curve, and is
-drawn without a coin. What is between the stairs w_{h+1} and w_h may be above it. All that adds up to one
-block as high as w₀, the rest to blocks as high as w₁, w₂, …: so one draw with chances ∝ w_h says "between
-the stairs" by a 0, and "block h − 1" by an h. Only between the stairs, 1 to 3 in 100, tries are rejected;
-which ones is independent of what is accepted in the end.
+Let w_h be the weight of h·2^m. In block h all points up to the height w_{h+1} are under the curve of weights
+and are accepted without a coin flip; points between the stairs w_{h+1} and w_h may be above it. Over all
+blocks, the areas between the stairs add up to one block of height w₀, and the rest to blocks of heights w₁,
+w₂, …. So one draw with probabilities ∝ w_h decides both: 0 means "between the stairs", h "block h − 1". Only
+proposals between the stairs, 1 to 3 % of all, can be rejected; which ones are is independent of the values
+that are accepted.
 
 Proof: docs/proofs/samplers.md
 """
@@ -38,13 +39,13 @@ __all__ = ["Blocks", "accept_exactly", "flip_by_series", "floor_exponential", "r
 # One draw at a time, of any scale, from one standard law with infinitely many digits.
 #
 # A geometric variable is ⌊b·E⌋ for E exponential, a rounded Gaussian is round(σZ) for Z normal. So two
-# tables serve every scale: E and |Z| are narrow cells plus a uniform part that is accepted with the
-# probability that bends the cell to the law. Digits are drawn until the integer is decided; 120 of them
-# always, more with probability below 2^-50.
+# tables serve every scale: E and |Z| are a narrow cell plus a uniform offset, accepted with the ratio of the
+# densities. Digits of the offset are drawn until the integer is decided: always 120, more with
+# probability below 2^-50.
 #
 # Proved in docs/proofs/samplers.md
 
-# Cells to a unit: few, for a small table; enough, for a coin that mostly falls heads.
+# Cells per unit: few, for a small table; enough that most offsets are accepted.
 _EXPONENTIAL_CELLS = 16
 _NORMAL_CELLS = 64
 
@@ -60,31 +61,31 @@ _SERIES = tuple(_UNITY // factorial(n) for n in range(14, -1, -1))
 
 
 def floor_exponential(scale: Fraction) -> tuple[int, int]:
-    """⌊scale·E⌋ for a standard exponential E, and an independent sign bit."""
+    """Draw ⌊scale·E⌋ for a standard exponential E, and an independent sign bit."""
     table = _exponential()
     while True:
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
-        drawn = random_bits(256)
-        cell = table.value_at(drawn >> 192)
-        digits, bits = drawn >> 72 & _DIGITS, 120
-        chance = drawn >> 8 & _CHANCE
+        word = random_bits(256)
+        cell = table.value_at(word >> 192)
+        digits, bits = word >> 72 & _DIGITS, 120
+        chance = word >> 8 & _CHANCE
         # survives: A wider slack leaves more to the integers, which decide it rightly.
         accepted = flip_by_series(digits >> 60 << 24, 1 << 24, chance)  # 2^88·ℓ/16, where ℓ is known to 2^-60
         if accepted is None:
             accepted, digits, bits = accept_exactly(_fall, digits, bits, chance, 64)
         if accepted:
-            return _whole_part(scale, _EXPONENTIAL_CELLS, cell, digits, bits, half=0), drawn & 1
+            return _whole_part(scale, _EXPONENTIAL_CELLS, cell, digits, bits, half=0), word & 1
 
 
 def rounded_normal(sigma: Fraction) -> tuple[int, int]:
-    """|σZ| for a standard normal Z, rounded to the nearest integer, and an independent sign bit."""
+    """Draw |σZ| for a standard normal Z, rounded to the nearest integer, and an independent sign bit."""
     table = _normal()
     while True:
         # survives: Bits are drawn in bytes: of one more the last is cut off again.
-        drawn = random_bits(256)
-        cell = table.value_at(drawn >> 192)
-        digits, bits = drawn >> 72 & _DIGITS, 120
-        chance = drawn >> 8 & _CHANCE
+        word = random_bits(256)
+        cell = table.value_at(word >> 192)
+        digits, bits = word >> 72 & _DIGITS, 120
+        chance = word >> 8 & _CHANCE
         top = digits >> 60
         # 2^88·(hℓ + ℓ²/2)/64², where ℓ is known to 2^-60
         # survives: _SERIES_ERROR is 8·2^16 units, the series may drop 3.4·2^16: the 3·2^16 that are
@@ -93,13 +94,18 @@ def rounded_normal(sigma: Fraction) -> tuple[int, int]:
         if accepted is None:
             accepted, digits, bits = accept_exactly(partial(_bend, cell), digits, bits, chance, 64)
         if accepted:
-            return _whole_part(sigma, _NORMAL_CELLS, cell, digits, bits, half=1), drawn & 1
+            return _whole_part(sigma, _NORMAL_CELLS, cell, digits, bits, half=1), word & 1
 
 
 def flip_by_series(x: int, slack: int, chance: int) -> bool | None:
-    """Whether U < e^−y for all y with x ≤ 2^88·y ≤ x + slack, given 64 bits of U; None: undecided.
+    """Return whether U < e^−y for all y with x ≤ 2^88·y ≤ x + slack; None if it is undecided.
 
-    Fourteen terms of the series, always; beyond y = 1/4 they would not be enough, so it is undecided.
+    It always sums fourteen terms of the series. They do not suffice beyond y = 1/4: undecided.
+
+    Args:
+        x: the lower end of 2^88·y.
+        slack: the width of the interval.
+        chance: the first 64 bits of U.
     """
     # survives: It is multiplied by less than 1/4 fourteen times more, and _SERIES_ERROR covers a unit.
     total = 0
@@ -117,10 +123,16 @@ def flip_by_series(x: int, slack: int, chance: int) -> bool | None:
 def accept_exactly(
     exponent: Callable[[Fraction], Fraction], digits: int, bits: int, chance: int, chance_bits: int
 ) -> tuple[bool, int, int]:
-    """Whether U < e^−exponent(ℓ), by exact integers, with the digits of ℓ that it took.
+    """Return whether U < e^−exponent(ℓ), in exact integers, and the digits of ℓ that were drawn.
 
-    `digits` are the first `bits` bits of ℓ, `chance` the first `chance_bits` of U; exponent rises in ℓ.
     The answer holds whatever digits follow, so those not drawn yet are still uniform.
+
+    Args:
+        exponent: an increasing function of ℓ.
+        digits: the first bits of ℓ.
+        bits: how many they are.
+        chance: the first bits of U.
+        chance_bits: how many they are.
     """
     while True:
         least = exponent(Fraction(digits, 1 << bits))
@@ -138,17 +150,17 @@ def accept_exactly(
 
 
 def _fall(low: Fraction) -> Fraction:
-    """The exponent by which the exponential density falls within a cell."""
+    """Return −ln of the exponential density at `low` in a cell, relative to the start of the cell."""
     return low / _EXPONENTIAL_CELLS
 
 
 def _bend(cell: int, low: Fraction) -> Fraction:
-    """The exponent by which the normal density falls within a cell."""
+    """Return −ln of the normal density at `low` in a cell, relative to the start of the cell."""
     return low * (2 * cell + low) / (2 * _NORMAL_CELLS**2)
 
 
 def _whole_part(scale: Fraction, cells: int, cell: int, digits: int, bits: int, *, half: int) -> int:
-    """⌊scale·(cell + ℓ)/cells + half/2⌋, drawing more digits of ℓ while they matter."""
+    """Return ⌊scale·(cell + ℓ)/cells + half/2⌋; draws more digits of ℓ while they matter."""
     top, unit = scale.numerator, scale.denominator * cells
     while True:
         whole = 2 * unit << bits
@@ -175,53 +187,53 @@ def _normal() -> Table:
 _Block = TypeVar("_Block", int, NDArray[Any])
 
 _MARGIN = 2.0**-40
-"""Double precision is good to 2^-44 here: a height this close to the curve is compared by integers."""
+"""Doubles are accurate to 2^-44 here: a height this close to the curve is compared in integers."""
 _CHUNK = 1 << 18
-"""Bytes of words at a time: their arrays are not handed back to the system each time."""
+"""Bytes of random words per batch: small arrays are reused by the allocator."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A sampler for one law of large scale, of integers or (if rounded) of reals that are then rounded.
+    """A sampler for one distribution of large scale: discrete, or (if rounded) continuous and then rounded.
 
-    The weight of x is e^(−|x|/b) for the geometric law and e^(−x²/2σ²) for the bell. With a sign,
-    h·2^m + l stands for itself and for −1 − h·2^m − l: so zero has one sign. Rounded laws are even.
+    The weight of x is e^(−|x|/b) for the geometric distribution and e^(−x²/2σ²) for the Gaussian. With a
+    sign, h·2^m + l stands for itself and for −1 − h·2^m − l: zero has one sign. Rounded ones are symmetric.
 
-    Guarantee: `draw` and `draw_one` follow the law itself, and their work does not depend on what they draw,
-        but with probability below 2^-38 (in a vector, for each lane: a height next to the curve).
-    Assumes: numpy's exp is off by less than 2^-45.
+    Guarantee: `draw` and `draw_one` have exactly this distribution, and their work does not depend on the
+        values drawn, except with probability below 2^-38 (per coordinate: a height next to the curve).
+    Assumes: numpy's exp is accurate to 2^-45.
     Proof: docs/proofs/samplers.md
     """
 
     table: Table
-    """Draws h with chances ∝ w_h."""
+    """Draws h with probabilities ∝ w_h."""
     shift: int
-    """m"""
+    """The exponent m of the block size."""
     scale: Fraction
-    """b for the geometric law, σ² for the bell."""
+    """b of the geometric distribution, σ² of the Gaussian."""
     is_gaussian: bool = False
     is_rounded: bool = False
     is_signed: bool = True
-    """Whether `draw` gives negative numbers too."""
+    """True if `draw` returns negative numbers too."""
 
     @classmethod
     def geometric(cls, scale: Fraction, *, is_signed: bool) -> "Blocks":
-        """Pr[k] ∝ e^(−|k|/scale) for all k, or for k ≥ 0."""
+        """Make a sampler with Pr[k] ∝ e^(−|k|/scale), for all k if it is signed, else for k ≥ 0."""
         shift = math.floor(scale).bit_length() - 7
         return cls(Table(partial(inversion.geometric, scale / 2**shift)), shift, scale, is_signed=is_signed)
 
     @classmethod
     def gaussian(cls, variance: Fraction, *, is_rounded: bool) -> "Blocks":
-        """Pr[k] ∝ e^(−k²/2·variance) for all k; or a normal variable, rounded."""
+        """Make a sampler with Pr[k] ∝ e^(−k²/2·variance) for all k; or of a rounded normal variable."""
         shift = math.isqrt(math.floor(variance)).bit_length() - 6
         table = Table(partial(inversion.half_gaussian, variance / 4**shift))
         return cls(table, shift, variance, is_gaussian=True, is_rounded=is_rounded)
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        """`count` values; those beyond ±2^62 are given as ±2^62."""
-        # Half of those between the stairs are rejected; as many to spare as there are is twice enough.
+        """Draw `count` values; those beyond ±2^62 are returned as ±2^62."""
+        # Half of those between the stairs are rejected: as many spare proposals are twice enough.
         tries, rejected = self._propose(count + math.ceil(count * self.table.chance_of_zero) + 64)
-        # Which tries are rejected tells nothing of those accepted: spare ones take their places.
+        # Rejections are independent of accepted values: spare proposals take the places of rejected ones.
         is_fit = np.ones(tries.size, dtype=np.bool_)
         is_fit[rejected] = False
         spare = tries[count:][is_fit[count:]]
@@ -234,14 +246,14 @@ class Blocks:
         return values
 
     def draw_one(self) -> tuple[int, int]:
-        """|X| and a sign bit; a zero with a minus sign is tried again (integer laws only)."""
+        """Draw |X| and a sign bit; a zero with a minus sign is rejected (discrete distributions only)."""
         top, bottom = self.scale.numerator, self.scale.denominator
         while True:
             # survives: Bits are drawn in bytes: of one more the last is cut off again.
-            drawn = random_bits(192)
-            block = self.table.value_at(drawn >> 128) << self.shift
-            low = (drawn >> 72) % (1 << self.shift)
-            chance, sign = drawn >> 8 & (1 << 64) - 1, drawn & 1
+            word = random_bits(192)
+            block = self.table.value_at(word >> 128) << self.shift
+            low = (word >> 72) % (1 << self.shift)
+            chance, sign = word >> 8 & (1 << 64) - 1, word & 1
             # The weight of block + low is that of the block times e^−x: 2x = bend/scale.
             bend = low * (2 * block + low if self.is_gaussian else 2)
             # survives: A wider slack leaves more to the integers, and the unit that a narrower
@@ -253,7 +265,7 @@ class Blocks:
                 return block + low, sign
 
     def _propose(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-        """`count` tries, and the places of those that are rejected."""
+        """Draw `count` proposals; return them with the positions of those that are rejected."""
         blocks, waiting, far = self.table.draw_with_zeros(count, self._integer)
         values = np.empty(count, dtype=np.int64)
         at_once = 8 * _CHUNK // self._width
@@ -278,24 +290,24 @@ class Blocks:
 
     @cached_property
     def _width(self) -> int:
-        """Bits of a word that holds a sign and all digits of l, of which a rounded law has one more."""
+        """Bits of a word that holds a sign and all digits of l; a rounded distribution has one digit more."""
         return next(width for width in (16, 32, 64) if width > self.shift + self.is_rounded)
 
     @cached_property
     def _integer(self) -> type[np.signedinteger[Any]]:
-        """The type in which values are placed: 32 bits where they suffice are twice as fast."""
+        """The type of the values: 32 bits where they suffice, which is twice as fast."""
         # survives: Only a shortcut: 64 bits give the same integers.
         return np.int32 if self.table.largest << self.shift + self.is_rounded < 1 << 31 else np.int64
 
     def _words(self, count: int, width: int) -> NDArray[np.signedinteger[Any]]:
-        """Random integers of 16, 32 or 64 bits, the first of them the sign."""
+        """Draw integers of 16, 32 or 64 random bits, the first of which is the sign."""
         words = np.frombuffer(random_bytes(count * width // 8), dtype=f"i{width // 8}")
         return words if self.is_signed else words & np.iinfo(words.dtype).max
 
     def _place(self, block: _Block, word: Any, width: int) -> _Block:
-        """The value in block h (an array is used up) that a random word stands for.
+        """Return the value in block h that a random word selects; an array `block` is overwritten.
 
-        x = h·2^m + l or, if the word is negative, −1 − x; rounded laws: ±x rounded, from one bit more.
+        It is x = h·2^m + l or, if the word is negative, −1 − x; if rounded, ±x with one bit more, rounded.
         """
         digits = self.shift + self.is_rounded
         block <<= digits
@@ -307,9 +319,9 @@ class Blocks:
         return block
 
     def _draw_between_stairs(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """`count` places between the stairs, and whether each is under the curve.
+        """Draw `count` points between the stairs; return their values, and which are under the curve.
 
-        Their heights y are uniform below w₀ = 1; the block is that with w_{h+1} ≤ y < w_h.
+        Their heights y are uniform below w₀ = 1; the block is the one with w_{h+1} ≤ y < w_h.
         """
         u = np.frombuffer(random_bytes(8 * count), dtype=np.uint64)
         words = self._words(count, 64)
@@ -329,7 +341,7 @@ class Blocks:
         return values, is_under
 
     def _decide_by_integers(self, u: int, word: int) -> tuple[int, bool]:
-        """One place between the stairs, by exact integers."""
+        """Return one point between the stairs and whether it is under the curve, in exact integers."""
         block, u, bits = self._stairs.resolve(u, 64)
         height = (1 << bits) - 1 - u
         value = self._place(block, word, 64)
@@ -343,7 +355,7 @@ class Blocks:
 
     @cached_property
     def _stairs(self) -> Table:
-        """Draws h with chances w_h − w_{h+1}: the stairs that a height is between."""
+        """The table that draws h with probability w_h − w_{h+1}: the stairs that a height is between."""
         return (
             Table(partial(inversion.gaussian_stairs, self.scale / 4**self.shift))
             if self.is_gaussian
@@ -356,6 +368,6 @@ class Blocks:
         return -float(self._exponent(Fraction(1)))
 
     def _exponent(self, size: Fraction) -> Fraction:
-        """The x of the weight e^−x, for a size in blocks."""
+        """Return the x of the weight e^−x, for a size in blocks."""
         size *= 1 << self.shift
         return size * size / (2 * self.scale) if self.is_gaussian else size / self.scale

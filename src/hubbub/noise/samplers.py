@@ -67,9 +67,9 @@ def uniform(bound: int, size: int | None = None) -> int | Integers:
         padding = -bits % 8
         while True:
             # The first draw below the bound: how many it takes is independent of which it is.
-            drawn = random_bits(bits + padding) >> padding
-            if drawn < bound:
-                return drawn
+            draw = random_bits(bits + padding) >> padding
+            if draw < bound:
+                return draw
     size = _check_size(size)
     if bits > 62:
         raise Unsupported(

@@ -30,7 +30,7 @@ class Choices(NamedTuple):
     """What was chosen, from which 64 bits of U each, and where floats could not decide."""
 
     places: NDArray[np.intp]
-    drawn: NDArray[np.uint64]
+    words: NDArray[np.uint64]
     undecided: NDArray[np.bool_]
 
 
@@ -57,14 +57,14 @@ def choose_by_floats(
     """
     ends = np.append(starts[1:], multiplicities.size)
     edges, base = _float_edges(multiplicities, gaps, rate, starts, ends)
-    drawn = np.frombuffer(random_bytes(8 * starts.size), dtype=">u8").astype(np.uint64)
+    words = np.frombuffer(random_bytes(8 * starts.size), dtype=">u8").astype(np.uint64)
     whole = edges[ends] - base
-    at = base + (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53 * whole
+    at = base + (words >> np.uint64(11)).astype(np.float64) * 2.0**-53 * whole
     # All sums are off by less than this: their weights are, and sums of doubles.
     margin = 4 * _LOG_ERROR * whole + (multiplicities.size + 16) * 2.0**-50 * edges[-1]
-    found = np.clip(np.searchsorted(edges, at, side="right") - 1, starts, ends - 1)
-    is_close = np.minimum(np.abs(at - edges[found]), np.abs(edges[found + 1] - at)) <= margin
-    return Choices(found, drawn, is_close)
+    places = np.clip(np.searchsorted(edges, at, side="right") - 1, starts, ends - 1)
+    is_close = np.minimum(np.abs(at - edges[places]), np.abs(edges[places + 1] - at)) <= margin
+    return Choices(places, words, is_close)
 
 
 def _float_edges(

@@ -117,17 +117,17 @@ def draw_privacy_curve(
         across=Axis("ε", 0, top),
         up=Axis("δ", math.log10(floor), 0, logarithmic=True),
     )
-    drawn = [frame.area([*upper, *reversed(lower)]), frame.line(upper, "main")]
+    parts = [frame.area([*upper, *reversed(lower)]), frame.line(upper, "main")]
     if delta is not None and marked is not None and marked < math.inf:
         at = max(floor, float(delta))
-        drawn += [
+        parts += [
             frame.line([(0, at), (marked, at), (marked, floor)], "mark"),
             frame.dot(marked, at),
             frame.text(marked, at, _describe_epsilon(marked, delta), dx=-8, dy=18, anchor="end")
             if marked > top / 2
             else frame.text(marked, at, _describe_epsilon(marked, delta), dx=8, dy=-8),
         ]
-    return frame.render(*drawn)
+    return frame.render(*parts)
 
 
 def loss_distribution(
@@ -185,30 +185,31 @@ def draw_loss_distribution(
         across=Axis("privacy loss (approximate)", left, right),
         up=Axis("probability", 0, 1.15 * most),
     )
-    drawn = [frame.bar(at, width, chance) for at, chance in bars if chance > _VISIBLE * most / 10]
-    drawn += [
+    parts = [frame.bar(at, width, chance) for at, chance in bars if chance > _VISIBLE * most / 10]
+    parts += [
         frame.line([(mean, 0), (mean, 1.07 * most)], "pale"),
         frame.text(mean, 1.07 * most, f"mean ≈ {mean:.3g}", dx=4, dy=4),
     ]
     if epsilon < math.inf:
-        drawn += [
+        parts += [
             frame.line([(epsilon, 0), (epsilon, 0.6 * most)], "mark"),
             frame.text(epsilon, 0.6 * most, _describe_epsilon(epsilon, delta), dx=-8, anchor="end"),
         ]
     if outside > 1.5 * float(delta):
-        drawn.append(
+        parts.append(
             frame.text(right, 0.9 * most, f"no bound with probability {outside:.2g}", dx=-28, anchor="end")
         )
-    return frame.render(*drawn)
+    return frame.render(*parts)
 
 
 def draw_burn_down(moments: Sequence[tuple[int, float]]) -> str:
-    """Draw the budget left after each charge, as steps.
+    """Draw the room for one more charge, after each charge, as steps.
 
     Args:
-        moments: numbers of charges, in order, each with the share of the budget's ε that was left then.
+        moments: numbers of charges, in order, each with the largest ε that one more charge could cost then,
+            as a share of the budget's.
 
-    >>> "budget left" in draw_burn_down([(1, 0.9), (2, 0.5)])
+    >>> "room for one more charge" in draw_burn_down([(1, 0.9), (2, 0.5)])
     True
     """
     points, before = [(0.0, 1.0)], 1.0
@@ -218,9 +219,10 @@ def draw_burn_down(moments: Sequence[tuple[int, float]]) -> str:
     last = moments[-1][0]
     frame = Frame(
         "Burn-down of the budget",
-        f"{format_percent(before, 3)} of ε left after {last:,} {'charge' if last == 1 else 'charges'}",
+        f"after {last:,} {'charge' if last == 1 else 'charges'} there is room for one more of "
+        f"{format_percent(before, 3)} of ε",
         across=Axis("charges", 0, last),
-        up=Axis("budget left (share of ε)", 0, 1),
+        up=Axis("room for one more charge (share of ε)", 0, 1),
     )
     return frame.render(frame.line(points, "main"))
 
@@ -473,7 +475,7 @@ def _find_column(answers: "Result", name: str | None) -> "ResultColumn":
 
 def _bar_label(answers: "Result", place: int) -> str:
     keys = [column.values[place] for column in answers.columns if column.low is None]
-    said = ", ".join(
+    label = ", ".join(
         "—" if key is None else f"{key:g}" if isinstance(key, float) else escape(key) for key in keys
     )
-    return said if len(said) <= 24 else said[:23] + "…"
+    return label if len(label) <= 24 else label[:23] + "…"

@@ -18,8 +18,7 @@ from hubbub.accounting.serialization import decode_loss
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape, escape_json
 from hubbub.ledger.account import LedgerAccount
-from hubbub.ledger.entries import OWNER, Entry, read_charge, read_loss, refuse_malformed
-from hubbub.ledger.entry_kinds import EntryKind
+from hubbub.ledger.entries import OWNER, Entry, EntryKind, read_charge, read_loss, refuse_malformed
 from hubbub.numbers import format_down, format_up
 
 __all__ = [
@@ -41,12 +40,12 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True)
 class Moment:
-    """The budget left after a number of charges."""
+    """The room for one more charge, after a number of charges."""
 
     charges: int
     when: str
     left: float
-    """The fraction of the budget's ε that was left."""
+    """The largest pure ε that one more charge could cost then, as a fraction of the budget's ε."""
 
 
 @dataclass
@@ -121,7 +120,7 @@ class History:
             self._marks = [mark for mark in self._marks if mark[0] % every == 0]
 
     def by_dataset(self) -> dict[str, Fraction]:
-        """The ε of each dataset's charges by themselves, at the account's δ."""
+        """About the ε of each dataset's charges by themselves, at the account's δ: as if fixed beforehand."""
         return {name: self._alone(losses) for name, losses in self._datasets.items() if name}
 
     def _alone(self, losses: Mapping[PrivacyLoss, int]) -> Fraction:
@@ -133,7 +132,7 @@ class History:
         return state.spent().epsilon
 
     def burn_down(self) -> list[Moment]:
-        """What was left, at about a dozen moments, the last charge among them."""
+        """The room for one more charge, at about a dozen moments, the last charge among them."""
         if self.last is None:
             return []
         marks = [*self._marks, (self.count, self.last.timestamp, self.total)]
@@ -175,8 +174,11 @@ def _kinds(part: Any) -> set[str]:
 
 
 def _left(state: PrivacyFilter) -> float:
-    """The fraction of ε that is left."""
-    return max(0.0, 1.0 - float(state.spent().epsilon / state.epsilon))
+    """The largest pure ε that one more charge may cost, as a fraction of the budget's.
+
+    Not what the odometer leaves: its ε is an upper bound, and may be the budget's while charges still fit.
+    """
+    return float(state.remaining().epsilon / state.epsilon)
 
 
 # The fields of the OpenDP deployment registry and of NIST SP 800-226
@@ -222,7 +224,7 @@ def deployment(
     account: LedgerAccount, history: History, about: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """The fields of a deployment in OpenDP's registry, by their names there."""
-    said, total, unit = stated(about), history.total, account.unit
+    facts, total, unit = stated(about), history.total, account.unit
     parameters = {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)}
     is_pure = total.delta == 0
     window = unit.window
@@ -230,14 +232,14 @@ def deployment(
     exact = f"The owner had {history.exact} non-private accesses." if history.exact else "None are known."
     return {
         "product": {
-            "name": said["name"] if said["name"] != _NOT else account.family,
-            "data_curators": said["curators"],
-            "intended_use": said["use"],
-            "data_product_type": said["kind"],
-            "data_product_region": said["region"],
-            "data_product_sector": said["sector"],
-            "description": said["description"],
-            "publication_date": said["published"] if said["published"] != _NOT else history.first_moment,
+            "name": facts["name"] if facts["name"] != _NOT else account.family,
+            "data_curators": facts["curators"],
+            "intended_use": facts["use"],
+            "data_product_type": facts["kind"],
+            "data_product_region": facts["region"],
+            "data_product_sector": facts["sector"],
+            "description": facts["description"],
+            "publication_date": facts["published"] if facts["published"] != _NOT else history.first_moment,
         },
         "dp_flavor": {
             "name": "Pure DP" if is_pure else "Approximate DP",
@@ -247,8 +249,8 @@ def deployment(
             "bound_on_input_distance": 1,
             "output_measure": "max divergence" if is_pure else "smoothed max divergence",
             "bound_on_output_distance": parameters,
-            "data_domain": said["domain"],
-            "unprotected_quantities": f"{exact} Others: {said['unprotected']}.",
+            "data_domain": facts["domain"],
+            "unprotected_quantities": f"{exact} Others: {facts['unprotected']}.",
         },
         "privacy_loss": {
             "privacy_unit": unit.name,
@@ -259,7 +261,7 @@ def deployment(
         "model": {
             "model_name": "Central",
             "model_name_description": "One curator holds the rows; only noisy aggregates leave the engine.",
-            "actors": said["actors"],
+            "actors": facts["actors"],
             "release_type": "Many releases",
             "release_type_description": f"{history.count} charges so far; any time, within one budget.",
             "data_source_type": "Dynamic"
@@ -271,17 +273,17 @@ def deployment(
             "access_type_description": "Questions may depend on earlier answers; a question has one answer.",
         },
         "accounting": {
-            "post_processing": said["post_processing"],
+            "post_processing": facts["post_processing"],
             "composition": "Adaptive, by a privacy filter: sums of (ε, δ), then of Gaussian μ² or Rényi "
             "divergences (docs/proofs/filters.md); charges are recorded before they run, none is refunded.",
         },
         "implementation": {
-            "pre_processing_eda_hyperparameter_tuning": said["tuning"],
+            "pre_processing_eda_hyperparameter_tuning": facts["tuning"],
             "mechanisms": ", ".join(f"{name} ({count})" for name, count in history.mechanisms().items())
             or "none yet",
-            "justification": said["justification"],
+            "justification": facts["justification"],
         },
-        "resources": {"sources": said["sources"]},
+        "resources": {"sources": facts["sources"]},
     }
 
 
@@ -289,21 +291,21 @@ def guarantees(
     account: LedgerAccount, history: History, about: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """What NIST SP 800-226 asks of a guarantee, from the parameters down to how the data was collected."""
-    said = stated(about)
+    facts = stated(about)
     return {
         "privacy parameters": _parameters(account, history),
         "unit of privacy": f"{account.unit.name}; neighbours: {account.unit.neighbours.value}",
         "correctness": "Mechanisms and sensitivities have proofs and tests (docs/proofs); figures round up.",
         "utility": "Every answer has an interval, said before it is asked for and with the answer.",
-        "bias": said["bias"],
+        "bias": facts["bias"],
         "query model": "Interactive: questions may depend on answers; one filter bounds all of them.",
         "trust model": "Central: the curator and the machine are trusted; analysts and readers are not.",
         "floating point": "Noise is added to integers by exact samplers; doubles appear last.",
         "side channels": "Time and memory are not protected (docs/threats.md).",
         "random numbers": "The operating system's cryptographic generator.",
         "access control": "A file is its owner's alone (0600); in PostgreSQL one role writes.",
-        "data security": said["security"],
-        "data collection exposure": said["collection"],
+        "data security": facts["security"],
+        "data collection exposure": facts["collection"],
         "non-private accesses": f"{history.exact} by the owner, recorded",
     }
 
@@ -382,7 +384,7 @@ def _release(entry: Entry, *, is_stored: bool) -> dict[str, Any]:
 
 
 def bars(moments: Sequence[Moment]) -> Iterator[str]:
-    """Yield the budget left as a bar of text, for each moment."""
+    """Yield the room for one more charge as a bar of text, for each moment."""
     for each in moments:
         full = round(_WIDTH * each.left)
         bar = "█" * full + "·" * (_WIDTH - full)

@@ -7,7 +7,7 @@ from hubbub.escaping import escape
 from hubbub.numbers import format_estimate, format_percent, format_up
 
 if TYPE_CHECKING:
-    from hubbub.sql.plan import Plan
+    from hubbub.sql.composite_plan import AnyPlan
     from hubbub.sql.post_processing import ResultColumn
     from hubbub.sql.result import Result
 
@@ -87,13 +87,13 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def format_cost(plan: "Plan") -> str:
+def format_cost(plan: "AnyPlan") -> str:
     """Return the ε of a plan, and its δ if there is one, rounded up."""
     delta = f", δ = {format_up(plan.delta, DIGITS)}" if plan.delta else ""
     return f"ε = {format_up(plan.epsilon, DIGITS)}{delta}"
 
 
-def describe_plan(plan: "Plan", *, explain: bool) -> dict[str, Any]:
+def describe_plan(plan: "AnyPlan", *, explain: bool) -> dict[str, Any]:
     """Return what a plan says, as JSON can hold it."""
     return {
         **plan.label(),
@@ -111,14 +111,14 @@ def _describe_mechanisms(label: Mapping[str, Any]) -> list[str]:
     return [*([f"{', '.join(noises)} noise"] if noises else []), *selected]
 
 
-def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
+def describe_cost(plan: "AnyPlan", label: Mapping[str, Any]) -> list[str]:
     """Return what was spent, for which unit, and how, in a few lines."""
     rows = label.get("rows per unit")
     estimated = " (estimated privately)" if label.get("rows per unit estimated privately") else ""
     bounds = [f"at most {rows} rows per unit{estimated}"] if rows and plan.query.is_keyed else []
     if label.get("groups per unit"):
-        found = " (estimated privately)" if label.get("groups per unit estimated privately") else ""
-        bounds.append(f"at most {label['groups per unit']} groups per unit{found}")
+        origin = " (estimated privately)" if label.get("groups per unit estimated privately") else ""
+        bounds.append(f"at most {label['groups per unit']} groups per unit{origin}")
     how = [f"selected by {label['mechanism']}"] if plan.query.is_top else _describe_mechanisms(label)
     parts = [*how, f"keys {label['keys']}" if plan.query.keys else "", *bounds]
     cost = f"{format_cost(plan)} for {plan.unit}"
@@ -132,9 +132,9 @@ def describe_cost(plan: "Plan", label: Mapping[str, Any]) -> list[str]:
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals cover {covers}"] if covers and bounds and not plan.query.is_top else []),
         *(
-            f"{kind} per unit: {said}"
-            for kind, said in label.get("limits", {}).items()
-            if "estimated" in said
+            f"{kind} per unit: {limit}"
+            for kind, limit in label.get("limits", {}).items()
+            if "estimated" in limit
         ),
         *([f"units above a contribution bound: {above}"] if above else []),
         *([str(label["nothing shown"])] if "nothing shown" in label else []),

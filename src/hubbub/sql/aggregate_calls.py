@@ -5,11 +5,21 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from hubbub.errors import InvalidInput, Unsupported
+from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.numbers import parse_rational
 from hubbub.sql.query import AggregateCall
 
-__all__ = ["AGGREGATES", "EXTREMES", "parse_fraction", "rewrite_filter", "split_quantiles"]
+__all__ = [
+    "AGGREGATES",
+    "EXTREMES",
+    "AggregateSearch",
+    "is_whole",
+    "missing_aggregate_error",
+    "parse_fraction",
+    "parse_limit",
+    "rewrite_filter",
+    "split_quantiles",
+]
 
 EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
 """MIN and MAX are quantiles: the very first and the very last row are somebody's."""
@@ -25,6 +35,30 @@ AGGREGATES: dict[type[exp.Expr], AggregateCall] = {
     exp.CovarPop: AggregateCall("covariance"),
     exp.Corr: AggregateCall("correlation"),
 }
+
+
+class AggregateSearch:
+    """Looks for aggregates in expressions and their parts; at each node once."""
+
+    def __init__(self) -> None:
+        # By the id of a node, with the node so that the id stays its own.
+        self._seen: dict[int, tuple[exp.Expr, bool]] = {}
+
+    def finds(self, node: exp.Expr) -> bool:
+        """True if an aggregate is in this expression."""
+        if id(node) not in self._seen:
+            is_there = isinstance(node, exp.AggFunc) or any(map(self.finds, node.iter_expressions()))
+            self._seen[id(node)] = node, is_there
+        return self._seen[id(node)][1]
+
+
+def missing_aggregate_error() -> Refused:
+    """The refusal of a query that aggregates nothing."""
+    return Refused(
+        "nothing is aggregated",
+        why="the answer would be rows of single people",
+        fix="ask for COUNT(*), SUM, AVG, … and GROUP BY public keys",
+    )
 
 
 def rewrite_filter(node: exp.Filter) -> exp.Expr:
@@ -63,3 +97,24 @@ def parse_fraction(node: exp.Expr | None) -> Fraction:
         why="it must be known beforehand, and the very first or last row is somebody's",
         fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
     )
+
+
+def is_whole(text: str) -> bool:
+    """True if a number is written with digits only."""
+    return text.isascii() and text.isdigit()
+
+
+def parse_limit(node: exp.Expr | None) -> int | None:
+    """The number of LIMIT, at least 1."""
+    if node is None:
+        return None
+    value = node.expression
+    if not isinstance(value, exp.Literal) or value.is_string or not is_whole(value.this):
+        raise InvalidInput("LIMIT is not a whole number", why="it is public", fix="write LIMIT 10")
+    if int(value.this) == 0:
+        raise InvalidInput(
+            "LIMIT 0 leaves no row",
+            why="all groups would be measured and paid for, and none of them shown",
+            fix="write LIMIT 1 or more; to see the columns and the cost, plan it without running it",
+        )
+    return int(value.this)

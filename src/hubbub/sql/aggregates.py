@@ -26,9 +26,9 @@ from hubbub.sql.aggregate import (
 )
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.moments import Estimate, Floats, Moments, Noise, estimate_linear, linear_half_width
+from hubbub.sql.number_functions import step_bits
 from hubbub.sql.quantile_aggregates import make_quantiles
 from hubbub.sql.query import AggregateCall, BoundedAggregate, Query
-from hubbub.sql.scalar_functions import step_bits
 from hubbub.sql.value_parts import FINE_BITS, Partition
 
 __all__ = [
@@ -113,10 +113,10 @@ class MomentSums(AdditiveAggregate):
             return _rescale(moments.covariance(confidence, is_sample=call.is_sample), spans[0] * spans[1])
         if call.kind == "correlation":
             return moments.correlation(confidence)
-        found = _rescale(moments.variance(confidence, is_sample=call.is_sample), spans[0] ** 2)
+        variance = _rescale(moments.variance(confidence, is_sample=call.is_sample), spans[0] ** 2)
         if call.kind == "variance":
-            return found
-        return Estimate(*(np.sqrt(part) for part in (found.value, found.low, found.high)))
+            return variance
+        return Estimate(*(np.sqrt(part) for part in (variance.value, variance.low, variance.high)))
 
     @property
     def _present(self) -> int:
@@ -310,31 +310,31 @@ def make_aggregates(query: Query, *, intervals: bool = True) -> tuple[Aggregate,
 
 def _group_pairs(query: Query) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
     """Covariances and correlations: for each pair of values, its degrees and its aggregates."""
-    found: dict[tuple[int, ...], list[int]] = {}
+    pairs: dict[tuple[int, ...], list[int]] = {}
     for index, call in enumerate(query.aggregates):
         if call.kind in {"covariance", "correlation"}:
-            found.setdefault(tuple(sorted(call.arguments)), []).append(index)
+            pairs.setdefault(tuple(sorted(call.arguments)), []).append(index)
     return [
         (
             arguments,
             (2, 2) if any(query.aggregates[index].kind == "correlation" for index in indices) else (1, 1),
             indices,
         )
-        for arguments, indices in found.items()
+        for arguments, indices in pairs.items()
     ]
 
 
 def _group_single_values(
-    query: Query, taken: set[int]
+    query: Query, others: set[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
     """Counts, sums, means and variances of one value each."""
-    found: dict[int, list[int]] = {}
+    by_argument: dict[int, list[int]] = {}
     for index, call in enumerate(query.aggregates):
         known = {"count", "sum", "mean", "variance", "deviation"}
-        if index not in taken and call.kind in known and call.arguments and call.per_group is None:
-            found.setdefault(call.arguments[0], []).append(index)
+        if index not in others and call.kind in known and call.arguments and call.per_group is None:
+            by_argument.setdefault(call.arguments[0], []).append(index)
     out: list[tuple[tuple[int, ...], tuple[int, ...], list[int]]] = []
-    for argument, indices in found.items():
+    for argument, indices in by_argument.items():
         kinds = {query.aggregates[index].kind for index in indices}
         degree = 2 if kinds & {"variance", "deviation"} else 1 if kinds & {"sum", "mean"} else 0
         out.append(((argument,), (degree,), indices))
@@ -404,10 +404,10 @@ def _bounds_error_factor(bounds: Bounds) -> Fraction:
     return max(Fraction(1), _max_magnitude(bounds) / (bounds[1] - bounds[0]) / 8)
 
 
-def _rescale(found: Estimate, span: float, start: float = 0.0) -> Estimate:
+def _rescale(estimate: Estimate, span: float, start: float = 0.0) -> Estimate:
     """From shares of the bounds' range; the ends are moved outward by what doubles lose."""
-    value, low, high = (start + span * part for part in (found.value, found.low, found.high))
-    lost = [_FLOAT_ERROR * (abs(start) + abs(span * part)) for part in (found.low, found.high)]
+    value, low, high = (start + span * part for part in (estimate.value, estimate.low, estimate.high))
+    lost = [_FLOAT_ERROR * (abs(start) + abs(span * part)) for part in (estimate.low, estimate.high)]
     return Estimate(value, low - lost[0], high + lost[1])
 
 

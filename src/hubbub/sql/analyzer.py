@@ -5,7 +5,8 @@ reaches an engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -23,13 +24,19 @@ from hubbub.engines.schema import (
 )
 from hubbub.engines.total_functions import drop_zero_sign
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.sql.aggregate_calls import AGGREGATES, EXTREMES, parse_fraction, rewrite_filter, split_quantiles
+from hubbub.sql import aggregate_calls
+from hubbub.sql.aggregate_calls import is_whole, parse_limit
 from hubbub.sql.expressions import compile_expression
-from hubbub.sql.parser import PER_GROUP, parse
+from hubbub.sql.number_functions import as_column
+from hubbub.sql.parser import PER_GROUP, PER_ROW, parse
 from hubbub.sql.query import AggregateCall, Argument, GroupKey, Order, Output, Query
 from hubbub.sql.relations import Relations, Sources, check_clauses, resolve_reference
-from hubbub.sql.scalar_functions import as_column
-from hubbub.sql.scalar_types import TypedExpression, as_kind, describe_construct
+from hubbub.sql.scalar_types import (
+    TypedExpression,
+    as_kind,
+    describe_construct,
+    refuse_ambiguous_names,
+)
 
 __all__ = ["analyze", "parse"]
 
@@ -99,13 +106,17 @@ class _Analyzer:
             tables, rows_are_units=rows_are_units, with_joins=node.find(exp.Join) is not None
         )
         self._sources: Sources = relations.sources(node)
-        self._rows_kept_for_join = relations.kept
+        self._rows_kept_for_join = relations.rows_kept_for_join
         self._keys: list[tuple[str, TypedExpression]] = []
         self._arguments: list[tuple[TypedExpression, Bounds | None, str]] = []
         self._estimated: set[str] = set()
         self._aggregates: list[AggregateCall] = []
         self._aliases: dict[str, exp.Expr] = {}
+        self._row_bounds: Bounds | None = None
         self._copied = 0
+        self._search = aggregate_calls.AggregateSearch()
+        # By the id of a node, with the node so that the id stays its own.
+        self._key_places: dict[int, tuple[exp.Expr, int | None]] = {}
 
     def query(self, text: str) -> Query:
         node = self._node
@@ -134,13 +145,13 @@ class _Analyzer:
         order = node.args.get("order")
         ordered = [self._order(item) for item in order.expressions] if order is not None else []
         if having is not None:
-            self._check_aliases(having)
+            refuse_ambiguous_names(having, self._aliases, self._sources.scope, self._key_place)
         lifted = self._lift(having.this) if having is not None else None
-        limit = self._limit(node.args.get("limit"))
+        limit = parse_limit(node.args.get("limit"))
         is_top = self._is_top(outputs, ordered, limit) and lifted is None
         if not self._aggregates:
             if not self._keys:
-                raise _no_aggregate()
+                raise aggregate_calls.missing_aggregate_error()
             # SELECT DISTINCT key, in other words: the keys themselves, which must be selected or known.
             self._aggregates.append(AggregateCall("units" if self._sources.unit is not None else "count"))
         self._check_used()
@@ -243,12 +254,12 @@ class _Analyzer:
 
     def _output(self, item: exp.Expr) -> list[Output]:
         inner = item.unalias()
-        name = item.alias_or_name or _default_name(inner)
+        name = item.alias_or_name or inner.sql("duckdb").lower()[:60] or "answer"
         if isinstance(inner, exp.Star):
             raise Refused(
                 "SELECT * is not supported", why="it asks for the rows themselves", fix="ask for aggregates"
             )
-        many = split_quantiles(inner)
+        many = aggregate_calls.split_quantiles(inner)
         if many is not None:
             argument, fractions = many
             return [
@@ -273,7 +284,7 @@ class _Analyzer:
                 why="it reaches over the rows of other units",
                 fix="compute it from the released table",
             )
-        if not node.find(exp.AggFunc):
+        if not self._search.finds(node):
             key = self._key_place(node)
             if key is not None:
                 return exp.column(f"k{key}")
@@ -297,32 +308,28 @@ class _Analyzer:
                 why="it is a query of its own",
                 fix="ask it by itself",
             )
-        lifted = node.copy()
-        for name, value in node.args.items():
-            if isinstance(value, exp.Expr):
-                lifted.set(name, self._lift(value))
-            elif isinstance(value, list):
-                lifted.set(name, [self._lift(part) if isinstance(part, exp.Expr) else part for part in value])
-        return lifted
+        # Only the node itself is copied: with its parts, long chains of OR would take quadratic time.
+        return type(node)(**{name: self._lift_argument(value) for name, value in node.args.items()})
+
+    def _lift_argument(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._lift_argument(part) for part in value]
+        return self._lift(value) if isinstance(value, exp.Expr) else value
 
     def _key_place(self, node: exp.Expr) -> int | None:
-        try:
-            typed = compile_expression(node, self._sources.scope)
-        except HubbubError:
-            return None
-        return next((place for place, (_, key) in enumerate(self._keys) if key.sql == typed.sql), None)
+        """The place of the key that this expression is, if it is one.
 
-    def _check_aliases(self, having: exp.Expr) -> None:
-        """Refuse a name in HAVING that may be a column's or an output's."""
-        for column in having.find_all(exp.Column):
-            is_both = self._alias(column) is not None and self._sources.scope.has(column.name)
-            is_inside = column.find_ancestor(exp.AggFunc, exp.Filter) is not None
-            if is_both and not column.table and not is_inside and self._key_place(column) is None:
-                raise InvalidInput(
-                    f"{column.name[:60]!r} is a column that is not grouped by, and the name of an output",
-                    why="engines disagree on which of them HAVING means",
-                    fix="give the output another name",
-                )
+        What is compiled with it is compared too, so that each part of a long expression is compiled once.
+        """
+        if id(node) not in self._key_places:
+            with suppress(HubbubError):
+                compile_expression(node, replace(self._sources.scope, on_compiled=self._compare_with_keys))
+        return self._key_places[id(node)][1]
+
+    def _compare_with_keys(self, node: exp.Expr, typed: TypedExpression | None) -> None:
+        sql = None if typed is None else typed.sql
+        places = (place for place, (_, key) in enumerate(self._keys) if key.sql == sql)
+        self._key_places[id(node)] = node, next(places, None)
 
     def _alias(self, node: exp.Expr) -> exp.Expr | None:
         return self._aliases.get(node.name.lower())
@@ -344,7 +351,7 @@ class _Analyzer:
         inner = item.this
         if isinstance(inner, exp.Column) and not inner.table and self._alias(inner) is not None:
             lifted = self._copy_alias(inner)
-        elif isinstance(inner, exp.Literal) and not inner.is_string and _is_whole(inner.this):
+        elif isinstance(inner, exp.Literal) and not inner.is_string and is_whole(inner.this):
             lifted = self._lift(resolve_reference(inner, self._node, self._sources.scope, "ORDER BY"))
         else:
             lifted = self._lift(inner)
@@ -355,20 +362,6 @@ class _Analyzer:
                     fix="order by an output, its position, a group key or an aggregate",
                 )
         return Order(lifted, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
-
-    def _limit(self, node: exp.Expr | None) -> int | None:
-        if node is None:
-            return None
-        value = node.expression
-        if not isinstance(value, exp.Literal) or value.is_string or not _is_whole(value.this):
-            raise InvalidInput("LIMIT is not a whole number", why="it is public", fix="write LIMIT 10")
-        if int(value.this) == 0:
-            raise InvalidInput(
-                "LIMIT 0 leaves no row",
-                why="all groups would be measured and paid for, and none of them shown",
-                fix="write LIMIT 1 or more; to see the columns and the cost, plan it without running it",
-            )
-        return int(value.this)
 
     def _is_top(self, outputs: list[Output], order: list[Order], limit: int | None) -> bool:
         """Return whether it is ORDER BY COUNT(*) DESC LIMIT k with only keys selected."""
@@ -388,7 +381,7 @@ class _Analyzer:
 
     def _lift_aggregate(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Filter):
-            return self._lift_aggregate(rewrite_filter(node))
+            return self._lift_aggregate(aggregate_calls.rewrite_filter(node))
         if isinstance(node, exp.WithinGroup):
             return self._within_group(node)
         if isinstance(node, exp.Count):
@@ -399,12 +392,14 @@ class _Analyzer:
         if isinstance(node, exp.Anonymous):
             if str(node.this).lower() == PER_GROUP:
                 return self._per_group(node)
+            if str(node.this).lower() == PER_ROW and len(node.expressions) == 3:
+                return self._per_row(*node.expressions)
             raise Unsupported(
                 f"{describe_construct(node)} is not known",
                 why="only functions on the allow-list can be protected",
                 fix=_SUPPORTED,
             )
-        kind = AGGREGATES.get(type(node))
+        kind = aggregate_calls.AGGREGATES.get(type(node))
         if kind is not None:
             check_clauses(node, {"this", "expression"})
             constant = None if isinstance(node.this, exp.Distinct) else self._constant(node.this)
@@ -416,14 +411,16 @@ class _Analyzer:
             return self._aggregate(AggregateCall("quantile", fraction=Fraction(1, 2)), [node.this])
         if isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile)):
             place = node.args.get("expression") or node.args.get("quantile")
-            return self._aggregate(AggregateCall("quantile", fraction=parse_fraction(place)), [node.this])
-        extreme = EXTREMES.get(type(node))
+            return self._aggregate(
+                AggregateCall("quantile", fraction=aggregate_calls.parse_fraction(place)), [node.this]
+            )
+        extreme = aggregate_calls.EXTREMES.get(type(node))
         if extreme is not None:
             check_clauses(node, {"this"})
-            said = (
+            note = (
                 f"{node.key.upper()} is the {float(100 * extreme):g} % quantile: the last row is somebody's"
             )
-            return self._aggregate(AggregateCall("quantile", fraction=extreme, note=said), [node.this])
+            return self._aggregate(AggregateCall("quantile", fraction=extreme, note=note), [node.this])
         raise Unsupported(
             f"{describe_construct(node)} cannot be protected here",
             why="no rule says how far one unit can move it",
@@ -443,9 +440,9 @@ class _Analyzer:
                 why="it is the same whatever the rows are",
                 fix="take it of a column, or ask for COUNT(*)",
             )
-        counted = self._add_call(AggregateCall("count"))
+        count = self._add_call(AggregateCall("count"))
         factor = exp.Literal.number(repr(float(constant)))
-        return counted if constant == 1 else exp.Paren(this=exp.Mul(this=factor, expression=counted))
+        return count if constant == 1 else exp.Paren(this=exp.Mul(this=factor, expression=count))
 
     def _per_group(self, node: exp.Anonymous) -> exp.Expr:
         """COUNT, SUM or AVG of each unit's rows in a group, clamped, and then added up or averaged."""
@@ -472,29 +469,37 @@ class _Analyzer:
             AggregateCall(outer, places, per_group=(kind, *parse_bounds((low, high), "a contribution")))
         )
 
+    def _per_row(self, inner: exp.Expr, low: exp.Expr, high: exp.Expr) -> exp.Expr:
+        """An aggregate with the bounds of its argument."""
+        ends = tuple(compile_expression(end, self._sources.scope).value for end in (low, high))
+        before, self._row_bounds = self._row_bounds, parse_bounds(ends, "a contribution")
+        lifted = self._lift_aggregate(inner)
+        self._row_bounds = before
+        return lifted
+
     def _count(self, node: exp.Count) -> exp.Expr:
         check_clauses(node, {"this", "big_int"})
-        counted = node.this
-        if isinstance(counted, exp.Star):
+        argument = node.this
+        if isinstance(argument, exp.Star):
             return self._add_call(AggregateCall("count"))
-        if isinstance(counted, exp.Distinct):
-            if len(counted.expressions) != 1:
+        if isinstance(argument, exp.Distinct):
+            if len(argument.expressions) != 1:
                 raise Unsupported(
                     "COUNT(DISTINCT a, b) is not supported",
                     why="distinct values of one column are counted",
                     fix="count their concatenation",
                 )
-            inner = counted.expressions[0]
+            inner = argument.expressions[0]
             typed = compile_expression(inner, self._sources.scope)
             if typed.column is not None and typed.column.is_unit:
                 return self._add_call(AggregateCall("units"))
             return self._aggregate(AggregateCall("distinct"), [inner])
-        typed = compile_expression(counted, self._sources.scope)
+        typed = compile_expression(argument, self._sources.scope)
         if typed.is_literal and typed.value is not None:
             return self._add_call(AggregateCall("count"))
         if typed.column is not None and typed.column.is_unit:
             return self._add_call(AggregateCall("count"))
-        return self._aggregate(AggregateCall("count"), [counted])
+        return self._aggregate(AggregateCall("count"), [argument])
 
     def _within_group(self, node: exp.WithinGroup) -> exp.Expr:
         function, order = node.this, node.expression
@@ -504,7 +509,7 @@ class _Analyzer:
                 why="only PERCENTILE_CONT has it here",
                 fix="use QUANTILE_CONT(x, 0.5)",
             )
-        fraction = parse_fraction(function.this)
+        fraction = aggregate_calls.parse_fraction(function.this)
         item = order.expressions[0]
         if item.args.get("desc"):
             fraction = 1 - fraction
@@ -544,6 +549,8 @@ class _Analyzer:
         return len(self._arguments) - 1
 
     def _bounds(self, node: exp.Expr, typed: TypedExpression) -> Bounds | None:
+        if self._row_bounds is not None:
+            return self._row_bounds
         name = _label(typed, node)
         declared = self._declared_value(self._declared.bounds, name, typed)
         if declared == "auto":
@@ -562,36 +569,24 @@ class _Analyzer:
 
     def _rows(self) -> exp.Select:
         """The SQL of the rows: unit, keys and arguments of each."""
-        sql = self._sources.sql
+        sql = self._sources.sql.copy()
+
+        def add(expression: exp.Expr, name: str) -> None:
+            # In place: a copy for each of two hundred columns would take seconds.
+            sql.select(exp.alias_(expression.copy(), name, quoted=True), copy=False)
+
         if self._sources.unit is not None:
-            sql = sql.select(exp.alias_(self._sources.unit.copy(), UNIT, quoted=True))
+            add(self._sources.unit, UNIT)
         for place, (_, typed) in enumerate(self._keys):
             column = as_column(typed).sql
-            key = drop_zero_sign(column) if typed.kind is Kind.NUMBER else column
-            sql = sql.select(exp.alias_(key.copy(), f"k{place}", quoted=True))
+            add(drop_zero_sign(column) if typed.kind is Kind.NUMBER else column, f"k{place}")
         for place, (typed, _, _) in enumerate(self._arguments):
-            sql = sql.select(exp.alias_(as_column(typed).sql.copy(), f"x{place}", quoted=True))
+            add(as_column(typed).sql, f"x{place}")
         if not sql.expressions:
-            sql = sql.select(exp.alias_(exp.Literal.number(1), "one", quoted=True))
+            add(exp.Literal.number(1), "one")
         return sql
 
 
 def _label(typed: TypedExpression, node: exp.Expr) -> str:
     """The name of an argument: its column, or its text."""
     return typed.column.name if typed.column is not None else node.sql("duckdb")
-
-
-def _default_name(node: exp.Expr) -> str:
-    return node.sql("duckdb").lower()[:60] or "answer"
-
-
-def _no_aggregate() -> Refused:
-    return Refused(
-        "nothing is aggregated",
-        why="the answer would be rows of single people",
-        fix="ask for COUNT(*), SUM, AVG, … and GROUP BY public keys",
-    )
-
-
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit()

@@ -34,6 +34,7 @@ from hubbub.sql.result import Result
 from hubbub.unit import Unit
 
 __all__ = [
+    "estimate_beyond",
     "estimate_bounds",
     "estimate_cut",
     "find_limits",
@@ -62,11 +63,11 @@ def find_limits(plan: Plan, engine: Engine) -> Plan:
     bounding = ContributionBounding(plan.query, plan.contribution_bounds, plan.unit.neighbours)
     kinds = [("rows", plan.split.rows)] if plan.bounded.estimates_rows else []
     kinds += [("groups", plan.split.groups)] if plan.bounded.estimates_groups else []
-    found = []
+    histograms = []
     for kind, share in kinds:
         histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
-        found.append((kind, *_release_contributions(plan.unit, engine, histogram, share)))
-    return choose_limits(plan, found)
+        histograms.append((kind, *_release_contributions(plan.unit, engine, histogram, share)))
+    return choose_limits(plan, histograms)
 
 
 def _release_contributions(
@@ -81,22 +82,28 @@ def _release_contributions(
     return tuple(map(int, noisy)), noise.scale
 
 
-def use_known_limits(plan: Plan, known: Mapping[str, tuple[tuple[int, ...], Fraction]]) -> Plan:
+def use_known_limits(plan: Plan, known: Mapping[str, ContributionHistogram]) -> Plan:
     """The plan with limits from histograms that were released before; nothing is spent on these.
 
     Args:
         plan: a plan with limits that are to be found.
-        known: by kind, rows or groups, the noisy counts and the scale of their noise.
+        known: by kind, rows or groups, the histogram.
     """
-    wanted = {"rows": plan.bounded.estimates_rows, "groups": plan.bounded.estimates_groups}
-    found = [(kind, *known[kind]) for kind, is_wanted in wanted.items() if is_wanted and kind in known]
-    if not found:
+    estimates = {"rows": plan.bounded.estimates_rows, "groups": plan.bounded.estimates_groups}
+    kinds = [kind for kind, is_needed in estimates.items() if is_needed and kind in known]
+    if not kinds:
         return plan
-    stand_in = plan.bounded.with_limits(**dict.fromkeys((kind for kind, _, _ in found), 1))
+    stand_in = plan.bounded.with_limits(**dict.fromkeys(kinds, 1))
     split = EpsilonSplit.of(stand_in, plan.epsilon)
-    made = choose_limits(replace(plan, split=split), found, is_new=False)
-    made.check()
-    return made
+    histograms = [(kind, known[kind].counts, known[kind].scale) for kind in kinds]
+    chosen = choose_limits(replace(plan, split=split), histograms)
+    limits = tuple(
+        replace(each, is_new=False, entry=known[each.kind].entry) if each.kind in kinds else each
+        for each in chosen.found_limits
+    )
+    out = replace(chosen, found_limits=limits)
+    out.check()
+    return out
 
 
 def estimate_cut(plan: Plan, counts: tuple[int, ...], scale: Fraction) -> Plan:
@@ -104,18 +111,16 @@ def estimate_cut(plan: Plan, counts: tuple[int, ...], scale: Fraction) -> Plan:
     limit = plan.contribution_bounds.rows
     assert limit is not None
     share = ROW_SIZES.share_above(counts, float(scale), limit)
-    found = FoundLimit("rows", limit, share, counts, scale, is_new=False, is_declared=True)
-    object.__setattr__(plan, "found", (found,))  # nothing that was computed depends on it
+    found_limit = FoundLimit("rows", limit, share, counts, scale, is_new=False, is_declared=True)
+    object.__setattr__(plan, "found_limits", (found_limit,))  # nothing that was computed depends on it
     return plan
 
 
-def choose_limits(
-    plan: Plan, found: Sequence[tuple[str, tuple[int, ...], Fraction]], *, is_new: bool = True
-) -> Plan:
+def choose_limits(plan: Plan, histograms: Sequence[tuple[str, tuple[int, ...], Fraction]]) -> Plan:
     """The plan for the limits of the least expected error, from noisy histograms: post-processing."""
     limits: dict[str, int] = {}
     chosen = []
-    for kind, counts, scale in found:
+    for kind, counts, scale in histograms:
         choice = ROW_SIZES.choose(counts, float(scale), _mean_noise(plan, kind), groups=plan.bounded.answers)
         most = max(1, plan.query.cells) if kind == "groups" and plan.query.is_public else ROW_BINS[-1]
         index = choice.index
@@ -123,8 +128,8 @@ def choose_limits(
             index -= 1
         limits[kind] = min(ROW_BINS[index], most)
         share = ROW_SIZES.share_above(counts, float(scale), limits[kind])
-        chosen.append(FoundLimit(kind, limits[kind], share, counts, scale, is_new))
-    return replace(plan.with_limits(**limits), found=(*plan.found, *chosen))
+        chosen.append(FoundLimit(kind, limits[kind], share, counts, scale))
+    return replace(plan.with_limits(**limits), found_limits=(*plan.found_limits, *chosen))
 
 
 def _mean_noise(plan: Plan, kind: str) -> NDArray[np.float64]:
@@ -152,22 +157,23 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
     bounding = ContributionBounding(query, ContributionBounds(rows), plan.unit.neighbours)
     estimated = plan.bounded.estimated_arguments
     share = plan.split.bounds / max(1, len(estimated))
-    bounds = {}
+    bounds, beyond = {}, {}
     for index in estimated:
         histogram = bounding.magnitude_histogram(index)
         noisy, noise = _release_histogram(plan.unit, engine, histogram, share)
         # In units that count with all their rows: then noise and limits are as for rows per unit.
         whole = float(histogram.sensitivity.l1)
         mean_noise = len(plan.bounded.aggregates) / float(plan.split.aggregates)
-        found = read_bounds(noisy / whole, float(noise.scale) / whole, mean_noise, plan.bounded.answers)
-        if found is None:
+        interval = read_bounds(noisy / whole, float(noise.scale) / whole, mean_noise, plan.bounded.answers)
+        if interval is None:
             raise Refused(
                 f"no bounds stood out for {plan.query.arguments[index].name}",
                 why="there are too few values for so small an epsilon; what was charged stays charged",
                 fix="declare the bounds, or ask with a larger epsilon",
             )
-        bounds[index] = found
-    return plan.with_value_bounds(bounds)
+        bounds[index] = interval
+        beyond[index] = estimate_beyond(noisy / whole, float(noise.scale) / whole, interval)
+    return replace(plan.with_value_bounds(bounds), shares_beyond=beyond)
 
 
 def read_bounds(seen: NDArray[np.float64], scale: float, noise: float, answers: int) -> Bounds | None:
@@ -207,6 +213,18 @@ def read_bounds(seen: NDArray[np.float64], scale: float, noise: float, answers: 
     return (-far, -near) if high is None else (near, far)
 
 
+def estimate_beyond(seen: NDArray[np.float64], scale: float, bounds: Bounds) -> float:
+    """An estimate of the share of all values' sizes that lies beyond bounds, from the same noisy counts."""
+    half = len(MAGNITUDE_ENDS)
+    clear = scale * math.log(_BOUND_ALARMS * MAGNITUDES)
+    over = total = 0.0
+    for side, end in ((seen[:half][::-1], -bounds[0]), (seen[half + 1 :], bounds[1])):
+        if side.max() > clear:
+            above, of_side = VALUE_SIZES.totals(side, scale, max(float(end), 0.0))
+            over, total = over + above, total + of_side
+    return min(1.0, over / total) if total > 0 else 0.0
+
+
 def _near_end(side: NDArray[np.float64], scale: float) -> Fraction:
     """The bound closer to zero: 0, or far below the smallest bin that stands out if all are close.
 
@@ -224,9 +242,9 @@ def _release_histogram(
     unit: Unit, engine: Engine, bounded: BoundedAggregate, epsilon: Fraction
 ) -> tuple[NDArray[np.int64], Laplace]:
     """The noisy counts of all bins, and their noise."""
-    found = engine.execute(bounded.sql, bounded.key_sets)
+    columns = engine.execute(bounded.sql, bounded.key_sets)
     counts = np.zeros(bounded.bins, dtype=np.int64)
-    counts[found["b"]] = found["m0"]
+    counts[columns["b"]] = columns["m0"]
     noise = Laplace.of(
         sensitivity=bounded.sensitivity,
         epsilon=epsilon,
@@ -248,7 +266,7 @@ def _is_possible(plan: Plan) -> bool:
 def measure_limits(
     engine: Engine,
     unit: Unit,
-    asked: Sequence[tuple[str, str, Query, str, Fraction]],
+    questions: Sequence[tuple[str, str, Query, str, Fraction]],
     progress: Callable[[str], None],
 ) -> Result:
     """Histograms of rows and groups per unit, as a table of limits: later queries read theirs from them.
@@ -256,14 +274,14 @@ def measure_limits(
     Args:
         engine: holds the rows.
         unit: the privacy unit.
-        asked: for each histogram its name, its kind, the query with its rows, its conditions and its ε.
+        questions: for each histogram its name, its kind, the query with its rows, its conditions and its ε.
         progress: called with the name of each step.
 
     Guarantee: private with all these ε together.
     Proof: docs/proofs/bounding.md, "The limit on rows"
     """
     names, limits, shares, stored = [], [], [], []
-    for name, kind, query, conditions, epsilon in asked:
+    for name, kind, query, conditions, epsilon in questions:
         progress(f"measuring {name}")
         bounding = ContributionBounding(query, ContributionBounds(), unit.neighbours)
         histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
@@ -280,7 +298,7 @@ def measure_limits(
         ResultColumn("limit", np.array(limits, dtype=object), kind=Kind.NUMBER),
         ResultColumn("estimated_share_above", np.array(shares, dtype=object), kind=Kind.NUMBER),
     )
-    total = sum((epsilon for *_, epsilon in asked), Fraction(0))
+    total = sum((epsilon for *_, epsilon in questions), Fraction(0))
     label = {
         "unit": unit.name,
         "neighbours": unit.neighbours.value,

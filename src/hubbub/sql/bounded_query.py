@@ -110,9 +110,9 @@ class BoundedQuery:
 
     def with_weights_by_rows(self) -> "BoundedQuery":
         """The same query without the bound on rows in each group."""
-        made = replace(self, contribution_bounds=replace(self.contribution_bounds, rows_per_group=None))
-        made.__dict__["aggregates"] = self.aggregates  # computed once: they do not depend on limits
-        return made
+        out = replace(self, contribution_bounds=replace(self.contribution_bounds, rows_per_group=None))
+        out.__dict__["aggregates"] = self.aggregates  # computed once: they do not depend on limits
+        return out
 
     @property
     def _only_units(self) -> bool:
@@ -125,15 +125,15 @@ class BoundedQuery:
             bounds = replace(bounds, rows=rows)
         if groups is not None:
             bounds = replace(bounds, groups=groups)
-        found = self.groups_found or groups is not None
-        made = replace(
+        groups_found = self.groups_found or groups is not None
+        out = replace(
             self,
             contribution_bounds=bounds,
-            groups_found=found,
+            groups_found=groups_found,
             rows_found=self.rows_found or rows is not None,
         )
-        made.__dict__["aggregates"] = self.aggregates  # computed once: they do not depend on limits
-        return made
+        out.__dict__["aggregates"] = self.aggregates  # computed once: they do not depend on limits
+        return out
 
     def with_value_bounds(self, bounds: Mapping[int, Bounds]) -> "BoundedQuery":
         """The same query with the estimated bounds of arguments filled in, by their indices."""
@@ -210,11 +210,11 @@ class BoundedQuery:
         """The exact counts among which the top k are selected; None if nothing is."""
         if not self.query.is_top:
             return None
-        counted = self.query.aggregates[0]
-        if counted.kind == "units":
+        call = self.query.aggregates[0]
+        if call.kind == "units":
             return self.bounding.units()
-        if counted.arguments:
-            return self.bounding.sums(Partition.present(counted.arguments[0], with_missing=False))
+        if call.arguments:
+            return self.bounding.sums(Partition.present(call.arguments[0], with_missing=False))
         return self.bounding.sums(Partition.rows())
 
     @cached_property

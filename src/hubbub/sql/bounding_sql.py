@@ -124,9 +124,9 @@ def clamped_sum(text: str) -> str:
 def clamped_total(total: str, spare: int = 0) -> str:
     """The sum in units of 2^spare, rounded to the nearest, clamped to ±2^61."""
     most = MAX_MAGNITUDE << spare
-    held = f"LEAST(GREATEST(COALESCE({total}, 0), {-most}), {most})"
+    clamped = f"LEAST(GREATEST(COALESCE({total}, 0), {-most}), {most})"
     if not spare:
-        return f"CAST({held} AS BIGINT)"
+        return f"CAST({clamped} AS BIGINT)"
     # Above 0, where all engines divide alike; halves are rounded up, on both sides of 0.
-    above = f"CAST({held} + {most + (1 << (spare - 1))} AS HUGEINT)"
+    above = f"CAST({clamped} + {most + (1 << (spare - 1))} AS HUGEINT)"
     return f"CAST({above} // {1 << spare} AS BIGINT) - {MAX_MAGNITUDE}"

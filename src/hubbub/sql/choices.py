@@ -5,6 +5,7 @@ are declared. Nothing of the rows decides, so the choice costs nothing.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -40,5 +41,6 @@ def _expected_error(plan: "Plan") -> float:
         steps = float(each.bounded.sensitivity.l1)
         if isinstance(each, NoisyAggregate):
             steps = each.noise.expected_error
-        logs.append(math.log(steps * float(each.bounded.step)))
+        # A huge ε leaves an error of 0.
+        logs.append(math.log(max(steps * float(each.bounded.step), sys.float_info.min)))
     return math.exp(sum(logs) / len(logs)) if logs else 1.0

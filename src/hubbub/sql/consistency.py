@@ -101,8 +101,8 @@ def round_to_totals(answers: Floats, places: NDArray[np.intp], totals: int) -> N
     [1, 0, 0, 2]
     """
     sums = _group_sums(answers, places, totals)
-    wanted = _largest_remainders(sums, np.zeros(totals, dtype=np.intp), np.array([round(float(sums.sum()))]))
-    return _largest_remainders(answers, places, wanted)
+    goals = _largest_remainders(sums, np.zeros(totals, dtype=np.intp), np.array([round(float(sums.sum()))]))
+    return _largest_remainders(answers, places, goals)
 
 
 def _group_sums(answers: Floats, places: NDArray[np.intp], groups: int) -> Floats:
@@ -112,15 +112,15 @@ def _group_sums(answers: Floats, places: NDArray[np.intp], groups: int) -> Float
 
 
 def _largest_remainders(
-    answers: Floats, places: NDArray[np.intp], wanted: NDArray[np.int64]
+    answers: Floats, places: NDArray[np.intp], goals: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Round each answer down or up so that every group adds up to what is wanted."""
     down = np.floor(answers).astype(np.int64)
-    more = wanted - _group_sums(down.astype(np.float64), places, wanted.size).astype(np.int64)
+    more = goals - _group_sums(down.astype(np.float64), places, goals.size).astype(np.int64)
     order = np.lexsort(
         (-(answers - down), places)
     )  # by group, largest remainder first, earlier answers first
-    first = np.searchsorted(places[order], np.arange(wanted.size))
+    first = np.searchsorted(places[order], np.arange(goals.size))
     rank = np.empty(answers.size, dtype=np.int64)
     rank[order] = np.arange(answers.size) - first[places[order]]
     rounded: NDArray[np.int64] = down + (rank < more[places])

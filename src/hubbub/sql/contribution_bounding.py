@@ -36,8 +36,8 @@ from hubbub.sql.bounding_sql import (
     rounded_sensitivity,
     value_bits,
 )
+from hubbub.sql.number_functions import exact_sum, step_bits
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
-from hubbub.sql.scalar_functions import exact_sum, step_bits
 from hubbub.sql.value_parts import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.unit import Neighbours
 
@@ -82,16 +82,16 @@ class ContributionBounding:
             totals = partition.totals(is_weighted=self.query.is_keyed)
         if not self.query.is_keyed and partition == _WHOLE:
             weighted, totals = f"WITH _weighted AS (SELECT * FROM _rows{self._where()})", ["COUNT(*)"]
-        named = {f"m{place}": clamped_total(total, spare) for place, total in enumerate(totals)}
+        outputs = {f"m{place}": clamped_total(total, spare) for place, total in enumerate(totals)}
         if not self.query.is_public:
             is_by_row = self.query.is_keyed and not self._is_by_group
-            named["u"] = (
+            outputs["u"] = (
                 clamped_sum("CASE WHEN r = n THEN 1 ELSE 0 END") if is_by_row else clamped_total("COUNT(*)")
             )
-        listed = ", ".join(f"{total} AS {name}" for name, total in named.items())
+        listed = ", ".join(f"{total} AS {name}" for name, total in outputs.items())
         text = f"{weighted} SELECT {self._key_list}{listed} FROM _weighted{self._group_by}"
         # Rows that are units are counted first, and what is no public key is left out of what comes of it.
-        sql = self._parse_over_rows(text, *named, is_late=not self.query.is_keyed)
+        sql = self._parse_over_rows(text, *outputs, is_late=not self.query.is_keyed)
         sensitivity = self._sensitivity(1 << bits, is_signed=partition.has_both_signs)
         sensitivity = rounded_sensitivity(sensitivity, cells, spare)
         step = Fraction(1, 1 << bits)
@@ -102,7 +102,7 @@ class ContributionBounding:
             step,
             self._rule,
             self._key_sets,
-            counts_units="u" in named,
+            counts_units="u" in outputs,
             is_weighted=self.query.is_keyed,
         )
 
@@ -122,12 +122,12 @@ class ContributionBounding:
         """The number of rows per key, among the first rows of each unit in the order of its hashed keys."""
         keys = ", ".join(self._key_names)
         order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(keys)})"
-        kept, ranks = f"n <= {self._rows}", f"ROW_NUMBER() {order} AS n"
+        condition, ranks = f"n <= {self._rows}", f"ROW_NUMBER() {order} AS n"
         if self._groups < self._rows:
-            kept, ranks = f"{kept} AND d <= {self._groups}", f"{ranks}, DENSE_RANK() {order} AS d"
+            condition, ranks = f"{condition} AND d <= {self._groups}", f"{ranks}, DENSE_RANK() {order} AS d"
         ranked = f"SELECT {keys}, {ranks} FROM _rows"
         count = clamped_total("COUNT(*)")
-        text = f"SELECT {self._key_list}{count} AS m0 FROM ({ranked}) AS _ranked WHERE {kept}"
+        text = f"SELECT {self._key_list}{count} AS m0 FROM ({ranked}) AS _ranked WHERE {condition}"
         sql = self._parse_over_rows(text + self._group_by, "m0")
         return BoundedAggregate(sql, 1, self._sensitivity(1), Fraction(1), "First rows", self._key_sets)
 
@@ -185,8 +185,8 @@ class ContributionBounding:
         order = f"OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(keys)})"
         ranks = f"DENSE_RANK() {order} AS d, RANK() {order} AS r, ROW_NUMBER() {order} AS n"
         ranked = f"SELECT *, {ranks} FROM _inside"
-        kept = f"SELECT * FROM ({ranked}) AS _ranked WHERE d <= {self._groups}"
-        return f"{self._inside_cte(partition)}, _kept AS ({kept}), {self._weights_cte('_kept', bits)}"
+        kept_rows = f"SELECT * FROM ({ranked}) AS _ranked WHERE d <= {self._groups}"
+        return f"{self._inside_cte(partition)}, _kept AS ({kept_rows}), {self._weights_cte('_kept', bits)}"
 
     def _weights_cte(self, table: str, bits: int) -> str:
         """`_weighted`: the rows of a table, each with the share w of its unit's limit."""
@@ -345,11 +345,11 @@ class ContributionBounding:
     ) -> BoundedAggregate:
         """The sum or mean over units of their own count, sum or mean in a group, clamped."""
         self._check_keyed()
-        counted = "*" if argument is None else f"x{argument}"
+        column = "*" if argument is None else f"x{argument}"
         if inner == "count":
-            own = f"CAST(COUNT({counted}) AS DOUBLE) AS x0"
+            own = f"CAST(COUNT({column}) AS DOUBLE) AS x0"
         else:
-            own = f"{exact_sum(counted, step_bits(bounds), is_mean=inner == 'mean')} AS x0"
+            own = f"{exact_sum(column, step_bits(bounds), is_mean=inner == 'mean')} AS x0"
         if is_mean:
             partition = Partition.powers({0: 1}, {0: bounds}, with_missing=False)
         else:
@@ -370,8 +370,8 @@ class ContributionBounding:
         own_rows = f"SELECT {by}, {own} FROM _inside GROUP BY {by}"
         pairs = f"_pairs AS ({partition.over(own_rows, [UNIT, *self._key_names])})"
         if not self.query.is_public:
-            kept = self._kept_values_cte(", ".join(self._key_names), groups)
-            weighted = f"{kept}, _weighted AS (SELECT *, {one} AS w FROM _kept)"
+            kept_values = self._kept_values_cte(", ".join(self._key_names), groups)
+            weighted = f"{kept_values}, _weighted AS (SELECT *, {one} AS w FROM _kept)"
         else:
             rows = f"SELECT _pairs.*, COALESCE(g, {one}) AS w FROM {left_join('_pairs', '_many')}"
             weighted = f"_many AS ({capped_weights('_pairs', groups, WEIGHT_BITS)}), _weighted AS ({rows})"
@@ -488,12 +488,12 @@ class ContributionBounding:
         if self.query.is_keyed:
             values = ", ".join([*self._key_names, f"x{place}"])
             pairs = f"_pairs AS (SELECT DISTINCT {UNIT}, {values} FROM _inside)"
-            kept = f"{inside}, {pairs}, {self._kept_values_cte(values, most)}"
+            ctes = f"{inside}, {pairs}, {self._kept_values_cte(values, most)}"
         else:
-            kept = f"{inside}, _kept AS (SELECT * FROM _inside)"
+            ctes = f"{inside}, _kept AS (SELECT * FROM _inside)"
         total = f"CAST(LEAST(COUNT(DISTINCT x{place}), {MAX_MAGNITUDE}) AS BIGINT)"
         sql = self._parse_over_rows(
-            f"{kept} SELECT {self._key_list}{total} AS m0 FROM _kept{self._group_by}", "m0", chooses=True
+            f"{ctes} SELECT {self._key_list}{total} AS m0 FROM _kept{self._group_by}", "m0", chooses=True
         )
         sensitivity = neighbour_sensitivity(
             self.neighbours, Fraction(most), Fraction(most) ** 2, Fraction(most)
@@ -584,12 +584,12 @@ class ContributionBounding:
             rows = f"{_ROWS} AS (SELECT * FROM {_GIVEN})"
         start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
         tree = parse_template(start + text.removeprefix("WITH ")).copy()
-        given = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
+        rows_cte = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
         # Rows read twice could be numbered in two ways; not so those of a unit, by their content.
-        if any(not window.args.get("partition_by") for window in given.find_all(exp.Window)):
-            given.set("materialized", True)
+        if any(not window.args.get("partition_by") for window in rows_cte.find_all(exp.Window)):
+            rows_cte.set("materialized", True)
         clause = tree.args["with_"]
-        clause.set("expressions", [given, *clause.expressions])
+        clause.set("expressions", [rows_cte, *clause.expressions])
         return tree
 
     def _join_keys(self, table: str, place: int) -> str:

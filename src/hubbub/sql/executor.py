@@ -20,7 +20,7 @@ from hubbub.numbers import Number
 from hubbub.sensitivity import Bounded
 from hubbub.sql.aggregate import Affine, Estimator
 from hubbub.sql.bound_estimation import estimate_bounds, find_limits
-from hubbub.sql.explain import describe_nothing
+from hubbub.sql.explain import describe_nothing, make_label
 from hubbub.sql.moments import Estimate, Moments
 from hubbub.sql.plan import Plan
 from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate
@@ -72,7 +72,7 @@ def execute(
     Proof: docs/proofs/bounding.md, "A plan"
     """
     plan, above = resolve_bounds(plan, engine, progress, is_exact=is_exact)
-    label = plan.label(above)
+    label = make_label(plan, above)
     if plan.query.is_top:
         return Execution(_select_top(plan, engine, progress), label)
     groups: Groups | None = plan.query.groups() if plan.query.is_public else None
@@ -134,11 +134,11 @@ class ReleasedAggregate:
 
     def estimate_ratio(self, forms: tuple[Affine, Affine], confidence: Number) -> Estimate | None:
         """Estimates the ratio of two affine forms of its aggregate calls; None if they are no plain sums."""
-        found = self.source.estimate_ratio(self.integers, forms, confidence)
-        return None if found is None else self._unless_clamped(found, confidence)
+        ratio = self.source.estimate_ratio(self.integers, forms, confidence)
+        return None if ratio is None else self._unless_clamped(ratio, confidence)
 
-    def _unless_clamped(self, found: Estimate, confidence: Number) -> Estimate:
-        return _unbounded_where(found, self.source.may_be_clamped(self.integers, confidence))
+    def _unless_clamped(self, estimate: Estimate, confidence: Number) -> Estimate:
+        return _unbounded_where(estimate, self.source.may_be_clamped(self.integers, confidence))
 
 
 @dataclass(frozen=True)
@@ -163,13 +163,13 @@ class SelectedAggregate(ReleasedAggregate):
         return self._given_release(lambda sure: plain(forms, sure) or _NOTHING, confidence)
 
     def _given_release(self, estimate: Callable[[Number], Estimate], confidence: Number) -> Estimate:
-        found = estimate(confidence)
-        low, high = found.low.copy(), found.high.copy()
+        plain = estimate(confidence)
+        low, high = plain.low.copy(), plain.high.copy()
         for level, keys in self.histogram.levels(self.integers, confidence):
             if keys.any():
                 wider = estimate(level)
                 low, high = np.where(keys, wider.low, low), np.where(keys, wider.high, high)
-        return Estimate(found.value, low, high)
+        return Estimate(plain.value, low, high)
 
 
 _NOTHING = Estimate(*(np.empty(0) for _ in range(3)))
@@ -196,7 +196,7 @@ def make_columns(
 
     def ratio(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
         estimates = (each.estimate_ratio((top, bottom), confidence) for each in released)
-        return next((found for found in estimates if found is not None), None)
+        return next((each for each in estimates if each is not None), None)
 
     columns = plan.post_processing.evaluate(groups, estimate, plan.confidence, ratio)
     if plan.bounded.intervals:
@@ -222,9 +222,9 @@ def _release(
     return each.release_counts(counts, plan.unit, is_exact=is_exact)
 
 
-def _unbounded_where(found: Estimate, where: NDArray[np.bool_]) -> Estimate:
-    low, high = np.where(where, -np.inf, found.low), np.where(where, np.inf, found.high)
-    return Estimate(found.value, low, high)
+def _unbounded_where(estimate: Estimate, where: NDArray[np.bool_]) -> Estimate:
+    low, high = np.where(where, -np.inf, estimate.low), np.where(where, np.inf, estimate.high)
+    return Estimate(estimate.value, low, high)
 
 
 def _measure_bounding(plan: Plan, engine: Engine, *, is_exact: bool) -> Estimate | None:
@@ -325,14 +325,14 @@ def _release_selected_counts(
     selected = {tuple(column[index] for column in columns): (index, noisy) for index, noisy in table}
     groups = _sort_groups(selected)
     noisy = np.array([selected[group][1] for group in groups], dtype=np.int64)
-    shown = counts[[selected[group][0] for group in groups]] if is_exact else noisy
-    values = shown.astype(np.float64) * step
+    totals = counts[[selected[group][0] for group in groups]] if is_exact else noisy
+    values = totals.astype(np.float64) * step
 
     def estimate(_: int, confidence: Number) -> Estimate:
         low, high = histogram.interval(noisy, confidence)
-        found = Estimate(values, low * step, high * step)  # the step is a power of two
+        of_noise = Estimate(values, low * step, high * step)  # the step is a power of two
         is_clamped = selecting.aggregate.may_be_clamped(noisy[:, np.newaxis], histogram.noise, confidence)
-        return _unbounded_where(found, is_clamped)
+        return _unbounded_where(of_noise, is_clamped)
 
     return groups, estimate
 

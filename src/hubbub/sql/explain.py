@@ -2,6 +2,7 @@
 
 import html
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
@@ -24,6 +25,7 @@ __all__ = [
     "render_html",
     "render_plan",
     "summarize_plan",
+    "with_estimated_cuts",
 ]
 
 _PROOFS = "docs/proofs/bounding.md"
@@ -213,8 +215,25 @@ def _describe_integers(bounded: "BoundedAggregate") -> str:
     return f"counts of {bounded.bins:,} bins" if bounded.bins > 1 else f"{bounded.columns} integers"
 
 
+def with_estimated_cuts(facts: Mapping[str, Any], plan: "Plan") -> dict[str, Any]:
+    """The facts of an answer, with what an earlier histogram says of the limits that the plan declares.
+
+    The histogram is not paid for by the answer's charge, so a stored label leaves it out; this adds it for
+    somebody with a plan that knows it.
+    """
+    if not any(each.is_declared for each in plan.found_limits):
+        return dict(facts)
+    limits = {**facts.get("limits", {}), **_describe_limits(plan, plan.found_limits)}
+    return {**facts, "limits": limits, "interval covers": _describe_coverage(plan, plan.found_limits)}
+
+
 def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
-    """The label of a plan, for programs and for people."""
+    """The label of a plan, for programs and for people.
+
+    Guarantee: what is known of rows is paid for by the plan's own charge, or by the charge that its
+        fingerprint names.
+    """
+    paid = tuple(each for each in plan.found_limits if not each.is_declared)
     bounded, query, bounds = plan.bounded, plan.query, plan.contribution_bounds
     noises = sorted({name for each in plan.aggregates for name in each.mechanisms})
     return {
@@ -236,12 +255,25 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
             if argument.bounds is not None
         },
         "bounds estimated privately": [query.arguments[index].name for index in bounded.estimated_arguments],
+        **_label_beyond(plan),
         "confidence": float(plan.confidence),
-        "interval covers": _describe_coverage(plan),
-        **_label_limits(plan),
+        "interval covers": _describe_coverage(plan, paid),
+        **_label_limits(plan, paid),
         **_label_above(above),
         "notes": query.notes,
     }
+
+
+def _label_beyond(plan: "Plan") -> dict[str, Any]:
+    """What bounds that were found cut off, as estimates."""
+    shares = {
+        plan.query.arguments[
+            index
+        ].name: f"an estimated {100 * share:.2g} % of the sum of all sizes is beyond "
+        "the bounds (estimate, not part of the interval)"
+        for index, share in plan.shares_beyond.items()
+    }
+    return {"values beyond bounds": shares} if shares else {}
 
 
 def _describe_keys(plan: "Plan") -> str:
@@ -250,26 +282,26 @@ def _describe_keys(plan: "Plan") -> str:
     return "selected privately" + (", by their own counts" if plan.selecting is not None else "")
 
 
-def _label_limits(plan: "Plan") -> dict[str, Any]:
+def _label_limits(plan: "Plan", found_limits: Sequence["FoundLimit"]) -> dict[str, Any]:
     """Each contribution bound, where it comes from and what it cuts off; and the noisy histograms."""
     histograms = [
         ContributionHistogram(each.kind, plan.conditions[each.kind].own[0], each.counts, each.scale).to_dict()
-        for each in plan.found
+        for each in found_limits
         if each.is_new and each.kind in plan.conditions
     ]
-    limits = _describe_limits(plan)
+    limits = _describe_limits(plan, found_limits)
     return {
         **({"limits": limits} if limits else {}),
         **({"histograms": histograms} if histograms else {}),
     }
 
 
-def _describe_limits(plan: "Plan") -> dict[str, str]:
+def _describe_limits(plan: "Plan", found_limits: Sequence["FoundLimit"]) -> dict[str, str]:
     """By what is limited: the limit, where it comes from, and what it cuts off."""
     bounded, bounds = plan.bounded, plan.contribution_bounds
     if not plan.query.is_keyed:
         return {}
-    found = {each.kind: _describe_found(plan, each) for each in plan.found}
+    from_histograms = {each.kind: _describe_found(plan, each) for each in found_limits}
     declared = {
         "rows": bounds.rows if bounded.uses_rows else None,
         "groups": bounds.groups,
@@ -277,8 +309,8 @@ def _describe_limits(plan: "Plan") -> dict[str, str]:
     }
     out = {}
     for kind, limit in declared.items():
-        if kind in found:
-            out[kind] = found[kind]
+        if kind in from_histograms:
+            out[kind] = from_histograms[kind]
         elif limit is not None and bounded.cuts_nothing:
             out[kind] = f"limit {limit:,}, which no unit exceeds, as is declared or as the query ensures"
         elif limit is not None:
@@ -286,18 +318,18 @@ def _describe_limits(plan: "Plan") -> dict[str, str]:
     return out
 
 
-def _describe_found(plan: "Plan", found: "FoundLimit") -> str:
+def _describe_found(plan: "Plan", found_limit: "FoundLimit") -> str:
     """A limit that has a histogram, and what it cuts off."""
     note = "estimate" if plan.query.is_top else "estimate, not part of the interval"
-    what = "rows" if found.kind == "rows" else "groups of units"
-    origin = "found" if found.is_new else "found before, at no cost now"
-    if found.is_declared:
+    what = "rows" if found_limit.kind == "rows" else "groups of units"
+    origin = "found" if found_limit.is_new else "found before, at no cost now"
+    if found_limit.is_declared:
         origin = "declared"
-    share = f"{100 * found.share_above:.2g} %"
-    return f"limit {found.limit:,}, {origin}; an estimated {share} of {what} above it ({note})"
+    share = f"{100 * found_limit.share_above:.2g} %"
+    return f"limit {found_limit.limit:,}, {origin}; an estimated {share} of {what} above it ({note})"
 
 
-def _describe_coverage(plan: "Plan") -> str | None:
+def _describe_coverage(plan: "Plan", found_limits: Sequence["FoundLimit"]) -> str | None:
     """What intervals cover: the exact answer, or that of the bounded query; None if there are none."""
     bounded = plan.bounded
     if not bounded.intervals:
@@ -308,7 +340,7 @@ def _describe_coverage(plan: "Plan") -> str | None:
     covers = "the exact answer of the bounded query"
     if bounded.reports_bounding:
         return covers
-    is_estimated = any(each.kind == "rows" for each in plan.found)
+    is_estimated = any(each.kind == "rows" for each in found_limits)
     return f"{covers}; what bounding changed is {'only estimated' if is_estimated else 'not measured'}"
 
 

@@ -11,15 +11,14 @@ Proof: docs/proofs/bounding.md, "Rows"
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from itertools import islice
 
 from sqlglot import exp
 
 from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import DOUBLE, SQL_TYPES, ascii_lower, ascii_upper, text_literal
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql import scalar_functions
-from hubbub.sql.scalar_functions import cast_to
+from hubbub.sql import number_functions
+from hubbub.sql.number_functions import cast_to
 from hubbub.sql.scalar_types import (
     MAX_TEXT_LENGTH,
     SUBQUERY_REASON,
@@ -28,6 +27,7 @@ from hubbub.sql.scalar_types import (
     as_kind,
     check_arguments,
     copy_expression,
+    count_nodes,
     make_condition,
     null_key,
     number_constant,
@@ -76,12 +76,23 @@ def compile_expression(node: exp.Expr | None, scope: Scope) -> TypedExpression:
     """
     if not isinstance(node, exp.Expr):
         raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
+    if scope.on_compiled is None:
+        return _compile(node, scope)
+    typed = None
+    try:
+        typed = _compile(node, scope)
+    finally:
+        scope.on_compiled(node, typed)
+    return typed
+
+
+def _compile(node: exp.Expr, scope: Scope) -> TypedExpression:
     build = _BUILDERS.get(type(node))
     if build is None:
         raise unsupported_here(node)
     typed = build(node, scope)
     # Total forms repeat their parts: nested deeply enough they would fill the memory.
-    if next(islice(typed.sql.walk(), _MAX_NODES, None), None) is not None:
+    if count_nodes(typed.sql) > _MAX_NODES:
         raise Unsupported(
             "an expression is nested too deeply",
             why="the planner limits how complex a query may be",
@@ -159,29 +170,29 @@ def _truth(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 
 def _arithmetic(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return scalar_functions.arithmetic(
+    return number_functions.arithmetic(
         type(node), _number_of(node.this, scope), _number_of(node.expression, scope)
     )
 
 
 def _divided(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return scalar_functions.quotient(_number_of(node.this, scope), _number_of(node.expression, scope))
+    return number_functions.quotient(_number_of(node.this, scope), _number_of(node.expression, scope))
 
 
 def _whole_division(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return scalar_functions.truncated(_divided(node, scope))
+    return number_functions.truncated(_divided(node, scope))
 
 
 def _remainder(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return scalar_functions.remainder(_number_of(node.this, scope), _number_of(node.expression, scope))
+    return number_functions.remainder(_number_of(node.this, scope), _number_of(node.expression, scope))
 
 
 def _unary(
-    made: Callable[[TypedExpression], TypedExpression],
+    make: Callable[[TypedExpression], TypedExpression],
 ) -> Callable[[exp.Expr, Scope], TypedExpression]:
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
         check_arguments(node, "this")
-        return made(_number_of(node.this, scope))
+        return make(_number_of(node.this, scope))
 
     return build
 
@@ -190,7 +201,7 @@ def _round(node: exp.Expr, scope: Scope) -> TypedExpression:
     check_arguments(node, "this", "decimals")
     decimals = node.args.get("decimals")
     digits = 0 if decimals is None else _known_whole(decimals, scope, -_MAX_DIGITS, _MAX_DIGITS)
-    return scalar_functions.rounded(_number_of(node.this, scope), digits)
+    return number_functions.rounded(_number_of(node.this, scope), digits)
 
 
 def _known_whole(node: exp.Expr, scope: Scope, least: int, most: int) -> int:
@@ -215,7 +226,7 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpres
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
         check_arguments(node, "this")
         inner = _number_of(node.this, scope)
-        return scalar_functions.guarded(
+        return number_functions.guarded(
             inner, lambda part: type(node)(this=part), compare, is_root=isinstance(node, exp.Sqrt)
         )
 
@@ -224,20 +235,20 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpres
 
 def _exponential(node: exp.Expr, scope: Scope) -> TypedExpression:
     check_arguments(node, "this")
-    made = TypedExpression(exp.Exp(this=_number_of(node.this, scope).sql), Kind.NUMBER, size=(-2000, 2000))
-    return scalar_functions.limit_magnitude(made)
+    power = TypedExpression(exp.Exp(this=_number_of(node.this, scope).sql), Kind.NUMBER, size=(-2000, 2000))
+    return number_functions.limit_magnitude(power)
 
 
 def _power(node: exp.Expr, scope: Scope) -> TypedExpression:
     left, right = _number_of(node.this, scope), _number_of(node.expression, scope)
     if right.is_literal and right.value == 2:
-        return scalar_functions.square(left)
-    return scalar_functions.power(left, right)
+        return number_functions.square(left)
+    return number_functions.power(left, right)
 
 
 def _extreme(node: exp.Expr, scope: Scope) -> TypedExpression:
     parts = [_number_of(part, scope) for part in (node.this, *node.expressions)]
-    return scalar_functions.extreme(type(node), parts, passes_null=_passes_null(node, "ignore_nulls"))
+    return number_functions.extreme(type(node), parts, passes_null=_passes_null(node, "ignore_nulls"))
 
 
 def _passes_null(node: exp.Expr, flag: str) -> bool:
@@ -380,10 +391,10 @@ def _coalesce(node: exp.Expr, scope: Scope) -> TypedExpression:
         raise unknown_type_compared()
     parts = [as_kind(part, kind, "a part") for part in operands]
     sql = exp.Coalesce(this=parts[0].sql, expressions=[part.sql for part in parts[1:]])
-    made = union_of(sql, kind, parts)
-    if made.keys is not None and not all(null_key(part) for part in parts):
-        return replace(made, keys=tuple(key for key in made.keys if key is not None))
-    return made
+    union = union_of(sql, kind, parts)
+    if union.keys is not None and not all(null_key(part) for part in parts):
+        return replace(union, keys=tuple(key for key in union.keys if key is not None))
+    return union
 
 
 def _nullif(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -401,10 +412,10 @@ def _nullif(node: exp.Expr, scope: Scope) -> TypedExpression:
 # Texts, dates and casts
 
 
-def _text_function(made: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpression]:
+def _text_function(make: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpression]:
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
         check_arguments(node, "this")
-        return TypedExpression(made(_text_of(node.this, scope).sql), Kind.TEXT)
+        return TypedExpression(make(_text_of(node.this, scope).sql), Kind.TEXT)
 
     return build
 
@@ -541,15 +552,15 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Div: _divided,
     exp.IntDiv: _whole_division,
     exp.Mod: _remainder,
-    exp.Neg: _unary(scalar_functions.negated),
-    exp.Floor: _unary(scalar_functions.floor),
-    exp.Ceil: _unary(scalar_functions.ceiling),
-    exp.Abs: _unary(scalar_functions.absolute),
+    exp.Neg: _unary(number_functions.negated),
+    exp.Floor: _unary(number_functions.floor),
+    exp.Ceil: _unary(number_functions.ceiling),
+    exp.Abs: _unary(number_functions.absolute),
     exp.Round: _round,
     exp.Sqrt: _guarded(exp.GTE),
     exp.Ln: _guarded(exp.GT),
     exp.Exp: _exponential,
-    exp.Sign: _unary(scalar_functions.sign),
+    exp.Sign: _unary(number_functions.sign),
     exp.Pow: _power,
     **dict.fromkeys((exp.Least, exp.Greatest), _extreme),
     **dict.fromkeys((exp.And, exp.Or), _connected),

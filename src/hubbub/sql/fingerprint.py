@@ -8,6 +8,7 @@ bounds, bounds and keys, and the data identity. No fingerprint depends on rows.
 import dataclasses
 import enum
 import hashlib
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from typing import Any
@@ -35,6 +36,13 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
         if part.name != "text"
     }
     rest = {name: _plain(getattr(plan, name)) for name in _PUBLIC}
+    # A limit from an earlier histogram is named by the charge that paid for it. Somebody who did not pay may
+    # declare the same limit, but asks another question: an answer with this one says which was chosen.
+    reused = [each for each in plan.found_limits if not (each.is_new or each.is_declared)]
+    if reused:
+        hidden = replace(plan.contribution_bounds, **{each.kind: None for each in reused})
+        rest["contribution_bounds"] = _plain(hidden)
+        rest["histograms"] = [[each.kind, each.entry] for each in reused]
     rest["reports_bounding"] = plan.bounded.reports_bounding
     rest["intervals"] = plan.bounded.intervals
     if plan.bounded.groups_found:  # then they do not bound sums over rows
@@ -71,8 +79,8 @@ def _relation(rows: exp.Select, keys: set[str], *, is_whole: bool) -> exp.Select
     """The rows with nothing but their unit and keys; without WHERE if all rows are asked for."""
     tree = rows.copy()
     if not tree.args.get("distinct") and not tree.args.get("group"):
-        kept = [each for each in tree.expressions if each.alias_or_name in {UNIT, *keys}]
-        tree.set("expressions", kept)
+        outputs = [each for each in tree.expressions if each.alias_or_name in {UNIT, *keys}]
+        tree.set("expressions", outputs)
         if is_whole:
             tree.set("where", None)
     return tree
@@ -100,8 +108,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(type(value).__name__)  # a part that has no digest yet must get one, not be left out
 
 
-def _normalised(given: exp.Expr) -> str:
-    tree = given.copy()
+def _normalised(expression: exp.Expr) -> str:
+    tree = expression.copy()
     for identifier in tree.find_all(exp.Identifier):
         identifier.set("this", identifier.name.lower())
     for where in tree.find_all(exp.Where):

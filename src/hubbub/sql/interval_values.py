@@ -92,13 +92,15 @@ class IntervalValue:
         return cls.exact(np.repeat(one.value, size), np.repeat(one.missing, size))
 
     @classmethod
-    def estimated(cls, found: Estimate) -> "IntervalValue":
+    def estimated(cls, estimate: Estimate) -> "IntervalValue":
         """An aggregate: its exact answer is never NULL."""
-        missing = ~np.isfinite(found.value)
-        low = np.where(np.isnan(found.low), -np.inf, found.low)
-        high = np.where(np.isnan(found.high), np.inf, found.high)
+        missing = ~np.isfinite(estimate.value)
+        low = np.where(np.isnan(estimate.low), -np.inf, estimate.low)
+        high = np.where(np.isnan(estimate.high), np.inf, estimate.high)
         never = np.zeros_like(missing)
-        return cls(np.where(missing, 0.0, found.value), missing, low, high, ~never, never, is_released=True)
+        return cls(
+            np.where(missing, 0.0, estimate.value), missing, low, high, ~never, never, is_released=True
+        )
 
     @classmethod
     def truth(

@@ -10,6 +10,7 @@ Proof: docs/proofs/bounding.md, "Joins"
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -22,13 +23,25 @@ __all__ = [
     "are_units",
     "as_outer_column",
     "conjuncts",
+    "connect_units",
     "equate",
     "equates_units",
     "first_rows",
     "have_comparable_units",
+    "is_unit_key",
+    "natural_columns",
     "refuse_join",
     "rows_to_keep",
 ]
+
+
+class HasColumns(Protocol):
+    """A relation, of which only the columns are needed here."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Its columns."""
+
 
 MAX_JOINED_ROWS = 10**6
 """The maximum of rows of one unit that come out of a join."""
@@ -75,8 +88,8 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     beside = _free(_MANY, (table.name for table in sql.find_all(exp.Table)))
     place = _free(_RANK, names)
     own, other = _named(UNIT, _ALL), _named(UNIT, beside)
-    counted = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(most))
-    many = exp.Select().from_(_as(sql, _ALL)).select(own.copy()).group_by(own.copy()).having(counted)
+    is_above = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(most))
+    many = exp.Select().from_(_as(sql, _ALL)).select(own.copy()).group_by(own.copy()).having(is_above)
     rows = exp.Select().from_(_as(sql, _ALL)).select(*(_named(name, _ALL) for name in names))
     same = exp.EQ(this=own, expression=other)
     # Of our own names, which are not quoted as those of tables are.
@@ -94,8 +107,8 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
 
 def _free(name: str, others: Iterable[str]) -> str:
     """A name like this one that is not taken, compared without case."""
-    taken = {other.lower() for other in others}
-    while name in taken:
+    names = {other.lower() for other in others}
+    while name in names:
         name += "_"
     return name
 
@@ -158,6 +171,54 @@ def equates_units(
             return False
         sides.append(typed.table in there)
     return sides[0] != sides[1]
+
+
+def connect_units(node: exp.Select, sources: Mapping[str, HasColumns]) -> set[str]:
+    """The tables in the FROM with units that the WHERE equates, each with another one.
+
+    A join of all of them on the unit's key has the same rows: only inner joins are looked at.
+    """
+    where = node.args.get("where")
+    inner = {
+        join.this.alias_or_name for join in node.args.get("joins") or [] if not join.args.get("side")
+    } | {node.args["from_"].this.alias_or_name}
+    scope = {alias: source.columns for alias, source in sources.items() if alias in inner}
+    groups: list[set[str]] = []
+    for part in conjuncts(where.this) if where is not None else ():
+        if not isinstance(part, exp.EQ):
+            continue
+        ends = set()
+        for side in (part.this, part.expression):
+            owners = [
+                alias
+                for alias, columns in scope.items()
+                if isinstance(side, exp.Column)
+                and side.table.lower() in {"", alias.lower()}
+                and any(column.is_unit and column.name.lower() == side.name.lower() for column in columns)
+            ]
+            ends |= set(owners) if len(owners) == 1 else set()
+        if len(ends) == 2:
+            groups = [
+                set().union(ends, *(g for g in groups if g & ends)),
+                *(g for g in groups if not g & ends),
+            ]
+    return groups[0] if len(groups) == 1 else set()
+
+
+def natural_columns(method: str, scope: Scope, columns: Sequence[Column]) -> set[str]:
+    """The names that both sides of a NATURAL JOIN have."""
+    if method.upper() != "NATURAL":
+        raise refuse_join(f"a {method[:20]} join")
+    here = {column.name.lower() for source in scope.sources.values() for column in source}
+    common = here & {column.name.lower() for column in columns}
+    if not common:
+        raise refuse_join("a NATURAL JOIN of tables without a common column")
+    return common
+
+
+def is_unit_key(typed: TypedExpression) -> bool:
+    """True if it is the unit's key."""
+    return typed.column is not None and typed.column.is_unit
 
 
 def are_units(left: TypedExpression, right: TypedExpression) -> bool:

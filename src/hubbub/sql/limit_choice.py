@@ -2,10 +2,11 @@
 
 A limit L cuts off what is above it, and its noise grows with L. The best limit is near the size that only
 about 1/ε units exceed, where a noisy histogram shows nothing but noise. So the tail is extrapolated: the
-reading *climbs* to the last bins that stand out from the noise, takes every tail of two families (smooth:
-log-quadratic in the logarithm of the size, as Pareto's and the lognormal tail are; cut: log-linear up to an
-end, as a uniform law is) as a hypothesis, weighs them by their likelihood, and takes the limit with the least
-expected regret. Everything here is post-processing of released counts: no rule could be less private.
+reading *climbs* to the last bins that stand out from the noise, takes every tail of three families (heavy:
+log-quadratic in the logarithm of the size, as Pareto's and the lognormal tail are; light: of a gamma law, as
+geometric and Poisson ones nearly are; cut: log-linear up to an end, as a uniform law is) as a hypothesis,
+weighs them by their likelihood, and takes the limit with the least expected regret. Everything here is
+post-processing of released counts: no rule could be less private.
 
 `benchmarks/limits.py` measures the regret of this rule on many laws.
 
@@ -30,14 +31,22 @@ _FALSE_ALARMS, _DROP_ALARMS = 20.0, 5.0
 """Noise is taken for a bin S times larger than those before once in about this many times S queries."""
 _BINS_BACK = 12
 """The tail is fitted from the largest of this many bins below the last that stands out."""
-_MISFIT = 0.15
-"""No law is exactly of the families: a bin may be off by about this share."""
+_MISFIT, _VALUE_MISFIT = 0.1, 0.15
+"""No law is exactly of the families: a bin may be off by about this share; of values, by more."""
 _SLOPES = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.3, 3.0, 5.0, 8.0)
 _CURVATURES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5)
 _ENDS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18)
 _AMPLITUDES = np.exp(np.linspace(-1.0, 0.6, 12))
-_CUT_PRIOR, _PARETO_WEIGHT, _SHARP_WEIGHT = 0.3, 8.0, 5.0
-"""How much is expected beforehand of tails that end, of straight ones, and of those that end at once."""
+_RATES = tuple(0.1 * 600 ** (step / 19) for step in range(20))
+"""By how much gamma tails fall from their first bin to one twice as large: with e to this."""
+_POWERS = (0.0, 0.5, 1.0, 1.5)
+"""How they rise before, as multiples of the rate: 1 if the first bin is the largest."""
+_LIGHT_PRIOR, _CUT_PRIOR, _PARETO_WEIGHT, _SHARP_WEIGHT = 0.3, 0.3, 8.0, 5.0
+"""How much is expected beforehand of light tails, of the others that end, of straight and of sharp ones.
+
+Sizes of values have no light tails here: in bins twice as wide, lognormal ones would be taken for these, and
+cut too soon.
+"""
 _NEGLIGIBLE = 0.2
 """Fewer units than this are none."""
 _THETA = np.linspace(0.05, 0.99, 40)
@@ -100,10 +109,16 @@ class SizeBins:
         self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float, limit: float
     ) -> float:
         """An estimate of the share of all contributions that a limit cuts off."""
+        over, total = self.totals(counts, scale, limit)
+        return min(1.0, max(0.0, over / total)) if total > 0 else 0.0
+
+    def totals(
+        self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float, limit: float
+    ) -> tuple[float, float]:
+        """Estimates of what lies above a limit, and of all contributions."""
         laws, weights = self._tails(np.asarray(counts, dtype=np.float64), scale)
         over = weights @ (laws @ np.maximum(self._middles - limit, 0))
-        total = weights @ (laws @ self._middles)
-        return min(1.0, max(0.0, float(over / total))) if total > 0 else 0.0
+        return float(over), float(weights @ (laws @ self._middles))
 
     # The families of tails
 
@@ -128,12 +143,12 @@ class SizeBins:
         shapes, prior = _shapes_of(self, first)
         base = max(float(seen[first]), scale)
         tails = (_AMPLITUDES[:, np.newaxis, np.newaxis] * base * shapes).reshape(-1, shapes.shape[1])
-        spread = scale + _MISFIT * tails
+        spread = scale + (_MISFIT if self.step else _VALUE_MISFIT) * tails
         fit = -(np.abs(seen[first:] - tails) / spread + np.log(spread)).sum(axis=1)
         likelihood = fit + np.tile(prior, len(_AMPLITUDES))
         weights = np.exp(likelihood - likelihood.max())
-        kept = weights > 1e-4  # of the largest: the others change nothing
-        weights, tails = weights[kept] / weights[kept].sum(), tails[kept]
+        is_likely = weights > 1e-4  # of the largest: the others change nothing
+        weights, tails = weights[is_likely] / weights[is_likely].sum(), tails[is_likely]
         body = np.tile(np.maximum(seen[:first], 0), (len(tails), 1))
         laws = np.hstack([body, tails])
         return np.where(laws < _NEGLIGIBLE, 0, laws), weights
@@ -147,18 +162,18 @@ class SizeBins:
         bins, sizes = np.arange(len(self.ends)), np.array(self.ends)
         here = int(np.argmax(seen)) if self.starts_at_largest else 0
         while True:
-            found = (-1, 0)
+            window = (-1, 0)
             rare = np.log(_FALSE_ALARMS * len(_WINDOWS) * (sizes / sizes[here]).clip(1))
             rare = rare + 2 * np.log(np.maximum(bins - here, 1))
             for width in _WINDOWS:
                 begins = bins - width + 1
                 inside = np.where(begins > here, sums[bins + 1] - sums[np.maximum(begins, 0)], -np.inf)
                 hits = np.flatnonzero(inside > scale * _quantile(width, rare))
-                if hits.size and hits[-1] > found[0]:
-                    found = int(hits[-1]), int(hits[-1]) - width + 1
-            if found[0] < 0:
+                if hits.size and hits[-1] > window[0]:
+                    window = int(hits[-1]), int(hits[-1]) - width + 1
+            if window[0] < 0:
                 return here
-            top, bottom = found
+            top, bottom = window
             while top > bottom:  # a window that stands out may be empty at its upper end
                 half = (top - bottom + 1) // 2
                 alarms = np.log(_DROP_ALARMS * sizes[[top]] / sizes[top - half])
@@ -187,7 +202,7 @@ def _middles_of(bins: SizeBins) -> Floats:
 
 @lru_cache(maxsize=256)
 def _shapes_of(bins: SizeBins, first: int) -> tuple[Floats, Floats]:
-    """The tails of both families from a bin on, relative to it, and the logarithms of their prior weights."""
+    """The tails of all families from a bin on, relative to it, and the logarithms of their prior weights."""
     # In quarters of an octave, between whole numbers where sizes are whole.
     edges = 4 * np.log2(bins._edges + bins.step / 2)  # noqa: SLF001 - of this module
     width = np.minimum(np.diff(edges), 4.0)
@@ -200,10 +215,15 @@ def _shapes_of(bins: SizeBins, first: int) -> tuple[Floats, Floats]:
     slopes, ends = (part.reshape(-1, 1) for part in np.meshgrid(gentle, _ENDS, indexing="ij"))
     cut = np.exp(-slopes * away) * (np.arange(away.size) <= ends)
     cut_weights = np.where(ends[:, 0] == 0, _SHARP_WEIGHT, 1.0)
-    shapes = np.vstack([smooth, cut]) * (width[first:] / width[first])
-    prior = np.concatenate(
-        [(1 - _CUT_PRIOR) * weights / weights.sum(), _CUT_PRIOR * cut_weights / cut_weights.sum()]
-    )
+    rates, powers = (part.reshape(-1, 1) for part in np.meshgrid(_RATES, _POWERS, indexing="ij"))
+    further = away * math.log(2) / 4
+    light = np.exp(np.maximum(rates * (powers * further - np.expm1(further)), -700))
+    light = light if bins.step else light[:0]
+    shapes = np.vstack([smooth, cut, light]) * (width[first:] / width[first])
+    rest = 1 - _LIGHT_PRIOR
+    shares = rest * (1 - _CUT_PRIOR), rest * _CUT_PRIOR, _LIGHT_PRIOR
+    families = weights, cut_weights, np.ones(len(light))
+    prior = np.concatenate([share * each / each.sum() for share, each in zip(shares, families, strict=True)])
     return shapes, np.log(prior)
 
 

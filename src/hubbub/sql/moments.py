@@ -185,8 +185,8 @@ class Moments:
         whole = _Span(np.zeros_like(top), np.ones_like(top))
         above, below = _exactly(places[np.newaxis, :]), _exactly(np.ones_like(places)[np.newaxis, :])
         rare = 1 - parse_rational(confidence, "confidence")
-        found = self._solved(_exactly(top), _exactly(self._count), above, below, start=whole, rare=rare)
-        return _clip_to_span(np.where(self._count > 0, top / _positive(self._count), 0.5), found)
+        span = self._solved(_exactly(top), _exactly(self._count), above, below, start=whole, rare=rare)
+        return _clip_to_span(np.where(self._count > 0, top / _positive(self._count), 0.5), span)
 
     def variance(self, confidence: Number, *, is_sample: bool) -> Estimate:
         """The variance, where the values lie between 0 and 1: at most ½ of a sample, or ¼."""
@@ -195,9 +195,9 @@ class Moments:
         mean = self.mean(1 - aside)
         less, factor = self._lost(aside, is_sample=is_sample)
         rest = rare - aside * (1 + is_sample)
-        found = self._variance(0, mean, less, factor, rest)
+        span = self._variance(0, mean, less, factor, rest)
         own = self._squares(0, mean.value) / _positive(self._count)
-        return _clip_to_span(own * self._factor(is_sample=is_sample), found)
+        return _clip_to_span(own * self._factor(is_sample=is_sample), span)
 
     def covariance(self, confidence: Number, *, is_sample: bool) -> Estimate:
         """The covariance of two values between 0 and 1."""
@@ -206,7 +206,7 @@ class Moments:
         one, two = self.mean(1 - aside, 0), self.mean(1 - aside, 1)
         less, factor = self._lost(aside, is_sample=is_sample)
         most = np.sqrt(_most(one) * _most(two)) * factor
-        found = self._solved(
+        span = self._solved(
             self._between(one, two),
             _exactly(self._count) - less,
             self._crossed(one, two),
@@ -215,7 +215,7 @@ class Moments:
             rare=rare - aside * (2 + is_sample),
         )
         own = self._products(one.value, two.value) / _positive(self._count)
-        return _clip_to_span(own * self._factor(is_sample=is_sample), found)
+        return _clip_to_span(own * self._factor(is_sample=is_sample), span)
 
     def correlation(self, confidence: Number) -> Estimate:
         """The correlation of two values, both of degree 2."""
@@ -241,10 +241,10 @@ class Moments:
         is_known = (one.low > 0) & (two.low > 0)
         bottom = _Span(np.where(is_known, bottom.low, 0.0), np.where(is_known, bottom.high, 1.0))
         above, top = self._crossed(*means), self._between(*means)
-        found = self._solved(top, bottom, above, below, start=_Span(-once, once), rare=rare - 4 * aside)
+        span = self._solved(top, bottom, above, below, start=_Span(-once, once), rare=rare - 4 * aside)
         spread = self._squares(0, means[0].value) * self._squares(1, means[1].value)
         own = self._products(means[0].value, means[1].value) / np.sqrt(_positive(spread))
-        return _clip_to_span(np.where(spread > 0, own, 0.0), found)
+        return _clip_to_span(np.where(spread > 0, own, 0.0), span)
 
     # Between which ends
 
@@ -255,20 +255,20 @@ class Moments:
 
         `top` and `bottom` are Σ above·noisy and Σ below·noisy for any such weights; θ is within `start`.
         """
-        found = start
+        span = start
         is_known = bottom.low > 0
         least, most = (np.where(is_known, end, 1.0) for end in (bottom.low, bottom.high))
         for _ in range(_PASSES):
-            weights = (above - found.column * below).largest
+            weights = (above - span.column * below).largest
             l1, l2, linf = weights.sum(axis=1), np.sqrt((weights * weights).sum(axis=1)), weights.max(axis=1)
             width = width_from_norms(self.noise, l1, l2, linf, 1 - rare) + self._rounding + self.off * l1
             down, up = top.low - width, top.high + width
-            low = np.maximum(found.low, np.minimum(down / least, down / most))
-            high = np.minimum(found.high, np.maximum(up / least, up / most))
-            found = _Span(np.where(is_known, low, found.low), np.where(is_known, high, found.high))
+            low = np.maximum(span.low, np.minimum(down / least, down / most))
+            high = np.minimum(span.high, np.maximum(up / least, up / most))
+            span = _Span(np.where(is_known, low, span.low), np.where(is_known, high, span.high))
         # Sums so far below zero that nothing explains them say nothing.
-        is_empty = found.low > found.high
-        return _Span(np.where(is_empty, start.low, found.low), np.where(is_empty, start.high, found.high))
+        is_empty = span.low > span.high
+        return _Span(np.where(is_empty, start.low, span.low), np.where(is_empty, start.high, span.high))
 
     def _variance(self, which: int, mean: Estimate, less: _Span, factor: Floats, rare: Fraction) -> _Span:
         """The variance of a value, given an enclosure of its mean: Σ(t − mean)² by the count, or one less."""
@@ -319,8 +319,8 @@ class Moments:
         return (first - _Span(one.low, one.high).column) * (second - _Span(two.low, two.high).column)
 
 
-def _clip_to_span(value: Floats, found: _Span) -> Estimate:
-    return Estimate(np.clip(value, found.low, found.high), found.low, found.high)
+def _clip_to_span(value: Floats, span: _Span) -> Estimate:
+    return Estimate(np.clip(value, span.low, span.high), span.low, span.high)
 
 
 def _most(mean: Estimate) -> Floats:
@@ -361,12 +361,14 @@ def estimate_quotient(
     weights = [top / scales[0], bottom / scales[1]]
     sums = []
     for each, number, scale in zip(weights, plus, scales, strict=True):
-        found = estimate_linear(noisy, each, noise, 1 - aside, off=off * float(np.abs(each).sum()))
-        sums.append(Estimate(*(part + number / scale for part in (found.value, found.low, found.high))))
+        estimate = estimate_linear(noisy, each, noise, 1 - aside, off=off * float(np.abs(each).sum()))
+        sums.append(
+            Estimate(*(part + number / scale for part in (estimate.value, estimate.low, estimate.high)))
+        )
     one, two = sums
     crosses = (two.low <= 0) & (two.high >= 0)
     corners = [a / np.where(crosses, 1.0, b) for a in (one.low, one.high) for b in (two.low, two.high)]
-    held = Moments(noisy, (), noise, Fraction(1), off)._solved(  # noqa: SLF001 - of this file
+    span = Moments(noisy, (), noise, Fraction(1), off)._solved(  # noqa: SLF001 - of this file
         _exactly(one.value),
         _exactly(two.value),
         _exactly(weights[0][np.newaxis, :]),
@@ -375,5 +377,5 @@ def estimate_quotient(
         rare=rare - 2 * aside,
     )
     value = np.where(two.value == 0, np.nan, one.value / np.where(two.value == 0, 1.0, two.value))
-    low, high = np.where(crosses, -np.inf, held.low), np.where(crosses, np.inf, held.high)
+    low, high = np.where(crosses, -np.inf, span.low), np.where(crosses, np.inf, span.high)
     return Estimate(*(scales[0] / scales[1] * part for part in (np.clip(value, low, high), low, high)))

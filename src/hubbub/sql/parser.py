@@ -17,11 +17,16 @@ from hubbub.engines.schema import is_valid_text
 from hubbub.errors import InvalidInput
 from hubbub.numbers import parse_rational
 
-__all__ = ["PER_GROUP", "Options", "parse", "without_options"]
+__all__ = ["PER_GROUP", "PER_ROW", "Options", "parse", "without_options"]
 
 PER_GROUP = "hubbub_per_group"
-_NAMES = {"epsilon", "delta", "max_groups_contributed", "privacy_unit_column", "max_rows_contributed"}
-_BOUNDS = "contribution_bounds_per_group"
+PER_ROW = "hubbub_per_row"
+_NAMES = {
+    *("epsilon", "delta", "max_groups_contributed", "privacy_unit_column", "max_rows_contributed"),
+    *("group_selection_strategy", "min_privacy_units_per_group", "kappa"),
+}
+_BOUNDS = {"contribution_bounds_per_group": PER_GROUP, "contribution_bounds_per_row": PER_ROW}
+_STRATEGIES = {"LAPLACE_THRESHOLD", "PUBLIC_GROUPS"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,10 @@ class Options:
     groups: int | None = None
     rows: int | None = None
     unit: str | None = None
+    is_public_groups: bool = False
+    """True if group keys are those of a public table that is joined."""
+    min_units: int | None = None
+    """The least number of units, with noise, of a group that is shown."""
 
 
 def without_options(text: str) -> tuple[str, Options, str]:
@@ -42,7 +51,7 @@ def without_options(text: str) -> tuple[str, Options, str]:
     Fraction(1, 1)
     """
     upper = text.upper()
-    if "DIFFERENTIAL_PRIVACY" not in upper and _BOUNDS.upper() not in upper:
+    if "DIFFERENTIAL_PRIVACY" not in upper and "CONTRIBUTION_BOUNDS_PER_" not in upper:
         return text, Options(), "duckdb"
     try:
         tokens = sqlglot.tokenize(text, read="bigquery")
@@ -58,7 +67,9 @@ def without_options(text: str) -> tuple[str, Options, str]:
 
 
 def _clause(tokens: Sequence[Token]) -> tuple[list[tuple[int, int, str]], Options]:
-    """The position of WITH DIFFERENTIAL_PRIVACY OPTIONS(…), and its options."""
+    """The positions of WITH DIFFERENTIAL_PRIVACY OPTIONS(…), and its options."""
+    cuts: list[tuple[int, int, str]] = []
+    known: Options | None = None
     for place, token in enumerate(tokens):
         if (
             token.text.upper() != "DIFFERENTIAL_PRIVACY"
@@ -70,12 +81,19 @@ def _clause(tokens: Sequence[Token]) -> tuple[list[tuple[int, int, str]], Option
         if place + 2 < len(tokens) and tokens[place + 1].text.upper() == "OPTIONS":
             end = _closing(tokens, place + 2)
             options = _options(tokens[place + 3 : end])
-        return [(tokens[place - 1].start, tokens[end].end + 1, "")], options
-    return [], Options()
+        if known not in {None, options}:
+            raise InvalidInput(
+                "two clauses of DIFFERENTIAL_PRIVACY have different options",
+                why="the price is that of the whole statement",
+                fix="write the same options, or ask two queries",
+            )
+        known = options
+        cuts.append((tokens[place - 1].start, tokens[end].end + 1, ""))
+    return cuts, known or Options()
 
 
 def _options(tokens: Sequence[Token]) -> Options:
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in _split(tokens):
         if len(part) < 3 or part[1].text != "=" or part[0].text.lower() not in _NAMES:
             raise InvalidInput(
@@ -83,14 +101,26 @@ def _options(tokens: Sequence[Token]) -> Options:
                 why="ignoring it would change the guarantee",
                 fix=f"use {', '.join(sorted(_NAMES))}, each as name = value",
             )
-        given[part[0].text.lower()] = "".join(token.text for token in part[2:])
-    groups, rows = given.get("max_groups_contributed"), given.get("max_rows_contributed")
+        value = "".join(token.text for token in part[2:])
+        if value.upper() != "NULL":  # as if it were not there
+            options[part[0].text.lower()] = value
+    strategy = options.get("group_selection_strategy", "LAPLACE_THRESHOLD").upper()
+    if strategy not in _STRATEGIES:
+        raise InvalidInput(
+            "group_selection_strategy is not known",
+            why="it decides which groups are shown",
+            fix="write LAPLACE_THRESHOLD or PUBLIC_GROUPS",
+        )
+    groups = options.get("max_groups_contributed", options.get("kappa"))
+    rows, least = options.get("max_rows_contributed"), options.get("min_privacy_units_per_group")
     return Options(
-        _number(given["epsilon"], "epsilon") if "epsilon" in given else None,
-        _number(given["delta"], "delta") if "delta" in given else None,
+        _number(options["epsilon"], "epsilon") if "epsilon" in options else None,
+        _number(options["delta"], "delta") if "delta" in options else None,
         _whole(groups, "max_groups_contributed") if groups else None,
         _whole(rows, "max_rows_contributed") if rows else None,
-        given.get("privacy_unit_column"),
+        options.get("privacy_unit_column"),
+        strategy == "PUBLIC_GROUPS",
+        _whole(least, "min_privacy_units_per_group") if least else None,
     )
 
 
@@ -114,7 +144,8 @@ def _bounds(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
     """The rewriting of each AGG(x, contribution_bounds_per_group => (low, high))."""
     pieces = []
     for place, token in enumerate(tokens):
-        if token.text.lower() != _BOUNDS:
+        marker = _BOUNDS.get(token.text.lower())
+        if marker is None:
             continue
         after = place + 1
         # => is one token or two.
@@ -132,7 +163,7 @@ def _bounds(tokens: Sequence[Token]) -> list[tuple[int, int, str]]:
         _number(low, "low"), _number(high, "high")
         name = tokens[opening - 1]
         pieces += [
-            (name.start, name.start, f"{PER_GROUP}("),
+            (name.start, name.start, f"{marker}("),
             (tokens[place - 1].start, tokens[close].end + 1, f"), {low}, {high})"),
         ]
     return pieces
@@ -193,7 +224,9 @@ def parse(text: str) -> tuple[exp.Expr, Options]:
     try:
         statements = [node for node in sqlglot.parse(plain, read=dialect) if node is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as problem:
-        raise _syntax(problem) from None
+        statements = _parse_top(plain)
+        if not statements:
+            raise _syntax(problem) from None
     if len(statements) != 1:
         raise InvalidInput(
             "there is not exactly one statement", why="one query is one plan", fix="write one SELECT"
@@ -205,6 +238,16 @@ def parse(text: str) -> tuple[exp.Expr, Options]:
         for select in statements[0].find_all(exp.Select):
             _check_aliases(select)
     return statements[0], options
+
+
+def _parse_top(text: str) -> list[exp.Expr]:
+    """The statement if it is written with SELECT TOP n, as SQL Server has it; else nothing."""
+    if " TOP" not in text.upper():
+        return []
+    try:
+        return [node for node in sqlglot.parse(text, read="tsql") if node is not None]
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return []
 
 
 def _check_aliases(select: exp.Select) -> None:

@@ -105,9 +105,9 @@ class EpsilonSplit:
     def of(cls, bounded: BoundedQuery, epsilon: Fraction) -> "EpsilonSplit":
         """The split of ε for a query."""
         searched = bounded.estimates_rows + bounded.estimates_groups
-        found = epsilon * search_share(bounded.answers) / max(1, searched)
-        rows = found if bounded.estimates_rows else Fraction(0)
-        groups = found if bounded.estimates_groups else Fraction(0)
+        share = epsilon * search_share(bounded.answers) / max(1, searched)
+        rows = share if bounded.estimates_rows else Fraction(0)
+        groups = share if bounded.estimates_groups else Fraction(0)
         bounds = epsilon * _BOUNDS_SHARE if bounded.estimated_arguments else Fraction(0)
         report = epsilon * _REPORT_SHARE if bounded.reports_bounding else Fraction(0)
         left = epsilon - rows - groups - bounds - report
@@ -143,8 +143,10 @@ class Plan:
     """Runs it: the dataset that made it."""
     compile: Callable[[exp.Expr], str] = field(default=_compile_for_duckdb, compare=False)
     """Writes SQL in the engine's dialect."""
-    found: tuple[FoundLimit, ...] = field(default=(), compare=False)
+    found_limits: tuple[FoundLimit, ...] = field(default=(), compare=False)
     """Contribution bounds that were chosen from noisy histograms."""
+    shares_beyond: Mapping[int, float] = field(default_factory=dict, compare=False)
+    """By argument with bounds that were found, an estimate of the share of all sizes beyond them."""
     conditions: Mapping[str, Conditions] = field(default_factory=dict, compare=False)
     """Which rows its contributions are counted over, so that a limit that was found is used again."""
     choice: tuple[str, tuple[tuple[str, float], ...]] | None = field(default=None, compare=False)
@@ -235,8 +237,8 @@ class Plan:
     def selecting(self) -> NoisyAggregate | None:
         """The aggregate with the noisy totals that select the group keys, if there is one."""
         index = self.bounded.selecting_aggregate
-        found = None if index is None else self.aggregates[index]
-        return found if isinstance(found, NoisyAggregate) else None
+        aggregate = None if index is None else self.aggregates[index]
+        return aggregate if isinstance(aggregate, NoisyAggregate) else None
 
     @cached_property
     def stability_histogram(self) -> StabilityHistogram | VectorStabilityHistogram | None:
@@ -323,8 +325,8 @@ class Plan:
     def statements(self) -> tuple[str, ...]:
         """The SQL of each aggregate, or of the top k, in the engine's dialect."""
         top = self.bounded.top_scores
-        asked = self.bounded.bounded_aggregates if top is None else (top,)
-        return tuple(self.compile(each.sql) for each in asked)
+        statements = self.bounded.bounded_aggregates if top is None else (top,)
+        return tuple(self.compile(each.sql) for each in statements)
 
     def check(self) -> None:
         """Compute every figure that can be refused, before anything is charged."""
@@ -402,7 +404,7 @@ class Plan:
         Args:
             above: the released share of units that exceed a contribution bound.
         """
-        return explain.make_label(self, above)
+        return explain.with_estimated_cuts(explain.make_label(self, above), self)
 
     def to_json(self) -> str:
         """The label, for storage."""
@@ -442,6 +444,7 @@ def make_plan(
     runner: Callable[[Plan], Release] | None = None,
     compile: Callable[[exp.Expr], str] = _compile_for_duckdb,  # noqa: A002 - as the engine's method
     conditions: Mapping[str, Conditions] | None = None,
+    use_limits: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> Plan:
     """The plan for a query at a price, or for wanted errors at the least price.
 
@@ -460,6 +463,7 @@ def make_plan(
         runner: runs the plan.
         compile: writes SQL in the engine's dialect, and refuses what it cannot say.
         conditions: by kind of contribution, which rows it is counted over.
+        use_limits: fills in contribution bounds that were released before.
 
     Guarantee: its loss is (ε, δ)-private at most, or what the errors take.
     Assumes: contribution bounds, bounds and keys were not taken from the rows.
@@ -512,7 +516,7 @@ def make_plan(
             candidates.append((f"Laplace noise, weights {weights}", laplace))
             if is_gaussian_possible:
                 candidates.append((f"Gaussian noise, weights {weights}", replace(laplace, is_gaussian=True)))
-        return choose_plan(candidates) if len(candidates) > 1 else candidates[0][1]
+        return use_limits(choose_plan(candidates) if len(candidates) > 1 else candidates[0][1])
 
     if epsilon is not None:
         plan = at(parse_positive(epsilon, "epsilon"))
@@ -538,7 +542,7 @@ def _check_keys(query: Query, delta: Fraction) -> None:
 
 def _parse_errors(query: Query, error: Mapping[str, Number]) -> dict[int, Fraction]:
     """The wanted half-width of each aggregate call, by its index."""
-    wanted = {}
+    widths = {}
     for name, width in error.items():
         output = next((each for each in query.outputs if each.name.lower() == name.lower()), None)
         if output is None or output.aggregate is None:
@@ -547,22 +551,28 @@ def _parse_errors(query: Query, error: Mapping[str, Number]) -> dict[int, Fracti
                 why="only counts and sums have an error that is known beforehand",
                 fix="use the name of a COUNT or SUM in the SELECT",
             )
-        wanted[output.aggregate] = parse_positive(width, f"the error of {name}")
-    return wanted
+        widths[output.aggregate] = parse_positive(width, f"the error of {name}")
+    return widths
 
 
-def _find_cheapest(at: Callable[[Fraction], Plan], wanted: Mapping[int, Fraction]) -> Plan:
+def _find_cheapest(at: Callable[[Fraction], Plan], widths: Mapping[int, Fraction]) -> Plan:
     """The plan with the least ε, to three digits, that keeps every wanted half-width."""
 
     def fits(price: Fraction) -> bool:
         plan = at(price)
-        for index, wanted_width in wanted.items():
+        for index, wanted_width in widths.items():
             width = plan.half_width(index)
             if width is None:
                 raise InvalidInput(
                     "the error of this aggregate depends on the data",
                     why="that of a mean or a quantile depends on how many rows there are",
                     fix="ask for the error of its count or sum, or give {epsilon}",
+                )
+            if plan.bounded.estimates_limits:
+                raise Refused(
+                    "an error is asked for, and a contribution bound is found when the query runs",
+                    why="the error grows with that bound, so none can be kept beforehand",
+                    fix="declare {rows_per_unit}, measure limits first, or give {epsilon}",
                 )
             if width > wanted_width:
                 return False

@@ -355,25 +355,25 @@ def _reference(node: exp.Expr, _typer: Typer, kinds: Sequence[Kind]) -> _Typed:
     )
 
 
-def _of_number(made: Callable[[IntervalValue], IntervalValue]) -> "Builder":
+def _of_number(compute: Callable[[IntervalValue], IntervalValue]) -> "Builder":
     """A function of one number."""
 
     def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
         check_arguments(node, "this")
         what = "the sign -" if isinstance(node, exp.Neg) else describe_construct(node)
         inner = _as(typer(node.this), Kind.NUMBER, what)
-        return _Typed(Kind.NUMBER, lambda context: made(inner.compute(context)))
+        return _Typed(Kind.NUMBER, lambda context: compute(inner.compute(context)))
 
     return build
 
 
-def _of_two(made: Callable[[IntervalValue, IntervalValue], IntervalValue]) -> "Builder":
+def _of_two(compute: Callable[[IntervalValue, IntervalValue], IntervalValue]) -> "Builder":
     """An operation on two numbers."""
 
     def build(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
         what = f"the operator {_SIGNS[type(node)]}"
         one, two = (_as(typer(part), Kind.NUMBER, what) for part in (node.this, node.expression))
-        return _Typed(Kind.NUMBER, lambda context: made(one.compute(context), two.compute(context)))
+        return _Typed(Kind.NUMBER, lambda context: compute(one.compute(context), two.compute(context)))
 
     return build
 

@@ -104,7 +104,8 @@ class SelectedQuantiles(Aggregate):
     @cached_property
     def grid(self) -> QuantileGrid:
         """The cells; several quantiles may lie within one of them, and are told apart by its parts."""
-        return QuantileGrid(self.bounds, 16 if len(set(self.fractions)) == 1 else 32)
+        is_one = len(set(self.fractions)) == 1
+        return QuantileGrid(self.bounds, 16 if is_one else 32, spreads_ties=not is_one)
 
     def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
         """The query to the engine."""

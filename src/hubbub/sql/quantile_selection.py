@@ -115,6 +115,10 @@ class QuantileSelection:
     noise: Laplace | None = None
     """Of the counts that make intervals; None where there are none."""
 
+    def __post_init__(self) -> None:
+        # Below a quantile that was selected, cells are cut: no part stands for all of one.
+        assert self.grid.spreads_ties or len(self.targets) == 1
+
     @cached_property
     def targets(self) -> tuple[Fraction, ...]:
         """The different fractions, in order."""
@@ -205,20 +209,22 @@ class QuantileSelection:
             np.zeros(counts.groups, dtype=np.int64),
             np.full(counts.groups, self.grid.cells * size),
         )
-        found = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
-        self._fill(rows, 0, len(self.targets), 0, found)
-        return found
+        positions = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
+        self._fill(rows, 0, len(self.targets), 0, positions)
+        return positions
 
-    def _fill(self, rows: _Rows, start: int, stop: int, level: int, found: Integers) -> None:
+    def _fill(self, rows: _Rows, start: int, stop: int, level: int, positions: Integers) -> None:
         """Select the targets from `start` to before `stop` among these rows, into the table."""
         middle = self._first(start, stop, level)
         step = next(step for step in self.steps if step.which == middle)
         for first, last in _batches(rows):
-            found[first:last, middle] = self._choose(_part(rows, first, last), step)
+            positions[first:last, middle] = self._choose(_part(rows, first, last), step)
         if start < middle:
-            self._fill(_split(rows, found[:, middle], is_left=True), start, middle, level + 1, found)
+            self._fill(_split(rows, positions[:, middle], is_left=True), start, middle, level + 1, positions)
         if middle + 1 < stop:
-            self._fill(_split(rows, found[:, middle], is_left=False), middle + 1, stop, level + 1, found)
+            self._fill(
+                _split(rows, positions[:, middle], is_left=False), middle + 1, stop, level + 1, positions
+            )
 
     def _choose(self, rows: _Rows, step: _Step) -> Integers:
         """The selected position in each group."""
@@ -237,7 +243,7 @@ class QuantileSelection:
         for group in np.flatnonzero(choices.undecided):
             own = _Blocks(*(part[blocks.group == group] for part in blocks))
             positions, scores, weights, _ = self._candidates(own, step, goal)
-            place = locate_exactly(int(choices.drawn[group]), rate, scores.tolist(), weights.tolist())
+            place = locate_exactly(int(choices.words[group]), rate, scores.tolist(), weights.tolist())
             chosen[group], weight[group] = positions[place], weights[place]
         return self._inside(chosen, weight)
 
@@ -274,9 +280,20 @@ class QuantileSelection:
         runs = ends - self.grid.measure_before(blocks.start)
         own = self.grid.measure[np.minimum(cell, self.grid.cells - 1)]
         weights = np.where(is_run, runs[block], own[block])
+        # A round number stands for all of its cell: values that are equal need not share its parts.
+        is_round = ~is_run & (part == self.grid.round_part[cell][block])
+        whole = blocks.before + blocks.tally
+        ties = _scores(step, goal[blocks.group], blocks.before, whole)
+        scores = np.where(is_round, ties[block], scores)
+        weights = np.where(is_round, weights + self.grid.extra_measure[cell][block], weights)
         positions = np.where(is_run, blocks.start[block], blocks.position[block] + part)
-        kept = weights > 0
-        return positions[kept], scores[kept], weights[kept], blocks.group[block][kept]
+        is_possible = weights > 0
+        return (
+            positions[is_possible],
+            scores[is_possible],
+            weights[is_possible],
+            blocks.group[block][is_possible],
+        )
 
     def _inside(self, chosen: Integers, weight: Integers) -> Integers:
         """Of a run of empty parts one of them, by its weight; a part that has a count is itself."""
@@ -287,7 +304,7 @@ class QuantileSelection:
 
     def exact(self, counts: CellCounts) -> Integers:
         """As `select`, without noise: the first position that this share of rows does not exceed; or 0."""
-        found = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
+        positions = np.zeros((counts.groups, len(self.targets)), dtype=np.int64)
         ends = np.searchsorted(counts.group, np.arange(counts.groups + 1))
         for group in range(counts.groups):
             count = counts.tally[ends[group] : ends[group + 1]].astype(object)
@@ -299,8 +316,8 @@ class QuantileSelection:
                 place = int(np.argmax(until >= goal))
                 need = goal - until[place] + count[place]
                 part = -(-need * self.grid.parts // count[place]) - 1
-                found[group, index] = counts.cell[ends[group] + place] * self.grid.parts + part
-        return found
+                positions[group, index] = counts.cell[ends[group] + place] * self.grid.parts + part
+        return positions
 
     # Intervals
 
@@ -352,9 +369,9 @@ class QuantileSelection:
             return values, low, high
         edges = self._bin_edges(positions)
         is_bin = np.diff(edges, axis=1) > 0
-        shown = np.where(is_bin, noisy.astype(np.float64), 0.0)
-        off = _ROUNDING * shown.shape[1] * np.abs(shown).sum(axis=1, keepdims=True)
-        below, bins = (_sums_before(each) for each in (shown, is_bin))
+        counts = np.where(is_bin, noisy.astype(np.float64), 0.0)
+        off = _ROUNDING * counts.shape[1] * np.abs(counts).sum(axis=1, keepdims=True)
+        below, bins = (_sums_before(each) for each in (counts, is_bin))
         total, every = below[:, -1:], bins[:, -1:]
         is_full = (total > _widths(self, None, confidence)[every, every] + off)[:, 0]
         for index, target in enumerate(self.targets):
@@ -370,15 +387,14 @@ class QuantileSelection:
             high[index, rows] = np.maximum(self.grid.edges[edges[rows, last[rows]]], values[index, rows])
         return values, low, high
 
-    def rank_error(self, wanted: Fraction, confidence: Fraction) -> float:
+    def rank_error(self, fraction: Fraction, confidence: Fraction) -> float:
         """How far from the rank that is asked for an answer is at most, but for the rows of its own cell.
 
         Guarantee: with at least this confidence.
         Proof: docs/proofs/quantiles.md, "Ranks"
         """
         beta = (1 - confidence) / self.levels
-        all_parts, least = int(self.grid.measure.sum()) * self.grid.parts, int(self.grid.measure.min())
-        odds = Fraction(log(all_parts / (least * beta), 64)[1], 1 << 64)
+        odds = Fraction(log(self.grid.total / (int(self.grid.measure.min()) * beta), 64)[1], 1 << 64)
         errors: dict[Fraction, Fraction] = {}
         for step in self.steps:
             own = odds / self._rate(step)
@@ -393,7 +409,7 @@ class QuantileSelection:
             if above:
                 own += errors[min(above)] * step.fraction
             errors[target] = own
-        return float(errors[wanted])
+        return float(errors[fraction])
 
     def __str__(self) -> str:
         many = "" if len(self.targets) == 1 else f", {len(self.targets)} of them one inside the other"
@@ -436,14 +452,14 @@ def _split(rows: _Rows, chosen: Integers, *, is_left: bool) -> _Rows:
     place, parts = np.where(inside, 2 * (at - rows.position) + 1, 0), 2 * rows.parts
     left = rows.tally // parts * place + rows.tally % parts * place // parts
     if is_left:
-        kept, count = inside | (ends <= at), np.where(inside, left, rows.tally)
+        is_inside, count = inside | (ends <= at), np.where(inside, left, rows.tally)
         position, size = rows.position, np.where(inside, at - rows.position + 1, rows.parts)
         first, stop = rows.first, chosen + 1
     else:
-        kept, count = inside | (rows.position > at), np.where(inside, rows.tally - left, rows.tally)
+        is_inside, count = inside | (rows.position > at), np.where(inside, rows.tally - left, rows.tally)
         position, size = np.where(inside, at, rows.position), np.where(inside, ends - at, rows.parts)
         first, stop = chosen, rows.stop
-    return _Rows(rows.group[kept], position[kept], size[kept], count[kept], first, stop)
+    return _Rows(rows.group[is_inside], position[is_inside], size[is_inside], count[is_inside], first, stop)
 
 
 def _batches(rows: _Rows) -> Iterator[tuple[int, int]]:

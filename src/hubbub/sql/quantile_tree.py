@@ -180,7 +180,7 @@ class Tree:
         table = self._checked(noisy)
         chosen = [parse_probability(fraction, "fraction") for fraction in fractions]
         certain = parse_probability(confidence, "confidence")
-        found = np.empty((3, len(chosen), len(table)))
+        out = np.empty((3, len(chosen), len(table)))
         # A few trees at a time: what is made of them should stay near the processor.
         few = max(1, _MAX_AT_ONCE // self.size)
         for start in range(0, len(table), few):
@@ -194,8 +194,8 @@ class Tree:
                 if full.size:
                     widths = _widths(self, mechanism, fraction, certain)
                     low[full], high[full] = self._ends(ranks[full], off[full], widths, fraction)
-                found[:, place, part] = value, np.minimum(low, value), np.maximum(high, value)
-        return found[0], found[1], found[2]
+                out[:, place, part] = value, np.minimum(low, value), np.maximum(high, value)
+        return out[0], out[1], out[2]
 
     def _ends(self, ranks: Floats, off: Floats, widths: Floats, fraction: Fraction) -> tuple[Floats, Floats]:
         """The first and the last edge of the bins in which the quantile may lie."""
@@ -327,8 +327,8 @@ class Tree:
             linf = np.maximum(linf, np.maximum(top * sides, share * np.abs(own)))
             before, carried = inside, (1 - share) * own
         last = (float(1 - fraction) * norm for norm in self._total)
-        found = zip((l1, np.sqrt(square), linf), last, strict=True)
-        return _Norms(*(np.concatenate(norms) for norms in found))
+        columns = zip((l1, np.sqrt(square), linf), last, strict=True)
+        return _Norms(*(np.concatenate(norms) for norms in columns))
 
 
 @lru_cache(maxsize=32)

@@ -41,9 +41,9 @@ class ContributionBounds:
 
     def __post_init__(self) -> None:
         for name in ("rows", "groups", "rows_per_group"):
-            given = getattr(self, name)
-            if given is not None and (
-                isinstance(given, bool) or not isinstance(given, int) or not 0 < given < 2**20
+            bound = getattr(self, name)
+            if bound is not None and (
+                isinstance(bound, bool) or not isinstance(bound, int) or not 0 < bound < 2**20
             ):
                 raise InvalidInput(
                     f"{name.replace('_', ' ')} per unit is not a whole number from 1 to 2^20 - 1",
@@ -207,19 +207,19 @@ class Query:
     @property
     def notes(self) -> list[str]:
         """Notes on the result: where it differs from SQL, and which rows are left out."""
-        said = [kind.note for kind in self.aggregates if kind.note]
+        notes = [kind.note for kind in self.aggregates if kind.note]
         if any(kind.kind == "quantile" and not kind.note for kind in self.aggregates):
-            said.append(
+            notes.append(
                 "a median or quantile is the least value that this share of the rows does not exceed, to the "
                 "width of a bin; it is not interpolated between two rows"
             )
         for key in self.keys:
             if key.values is not None and not key.is_complete:
                 nothing = "" if None in key.values else "NULL or "
-                said.append(
+                notes.append(
                     f"rows are left out if {key.name} is {nothing}not among its {len(key.values)} keys"
                 )
-        return said
+        return notes
 
     def check_groups(self) -> None:
         """Refuse more groups than can be released."""

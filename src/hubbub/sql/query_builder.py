@@ -84,8 +84,8 @@ class QueryBuilder:
         self, column: str, fraction: float, *, low: Any = None, high: Any = None, name: str | None = None
     ) -> "QueryBuilder":
         """Add a quantile of a column, clamped between low and high."""
-        shown = name or f"quantile_{column}_{fraction:g}"
-        return self._bounded("QUANTILE_CONT", column, low, high, shown, f", {fraction!r}")
+        alias = name or f"quantile_{column}_{fraction:g}"
+        return self._bounded("QUANTILE_CONT", column, low, high, alias, f", {fraction!r}")
 
     def plan(self, **options: Any) -> "Plan":
         """Return the plan, with the options of `Dataset.sql`."""
@@ -98,8 +98,8 @@ class QueryBuilder:
         text = self.sql()
         bounds = {**self.bounds, **options.pop("bounds", {})}
         values = {**self.key_values, **options.pop("keys", {})}
-        made: Plan = self.planner(text, bounds=bounds, keys=values, **options)
-        return made
+        plan: Plan = self.planner(text, bounds=bounds, keys=values, **options)
+        return plan
 
     def run(self, **options: Any) -> "Release[Result]":
         """Plan, charge and run the query, and return the release."""
@@ -122,6 +122,6 @@ class QueryBuilder:
         return self._with(f"{function}({column}{more})", name, bounds)
 
     def _with(self, aggregate: str, name: str, bounds: Mapping[str, Any] | None = None) -> "QueryBuilder":
-        shown = '"' + name.replace('"', '""') + '"'
-        aggregates = (*self.aggregates, f"{aggregate} AS {shown}")
+        alias = '"' + name.replace('"', '""') + '"'
+        aggregates = (*self.aggregates, f"{aggregate} AS {alias}")
         return replace(self, aggregates=aggregates, bounds=self.bounds if bounds is None else bounds)

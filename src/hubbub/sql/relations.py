@@ -9,33 +9,40 @@ Proof: docs/proofs/bounding.md, "Relations"
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
 
 from hubbub.engines.schema import UNIT, Column, Kind, Table
-from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
+from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.sql.expressions import compile_expression
 from hubbub.sql.joins import (
     are_units,
     as_outer_column,
     conjuncts,
+    connect_units,
     equate,
     equates_units,
     first_rows,
     have_comparable_units,
+    is_unit_key,
+    natural_columns,
     refuse_join,
     rows_to_keep,
 )
-from hubbub.sql.scalar_functions import as_column, sum_per_unit
+from hubbub.sql.number_functions import as_column, sum_per_unit
 from hubbub.sql.scalar_types import (
     Scope,
     TypedExpression,
     as_kind,
     describe_construct,
+    not_a_relation,
     unknown_type_compared,
+    unknown_type_in_union,
     unsupported_here,
 )
+from hubbub.sql.unit_windows import compile_window, has_aggregate
 
 __all__ = ["Relation", "Relations", "Sources", "check_clauses", "resolve_reference"]
 
@@ -106,23 +113,24 @@ class Relations:
         # A join may make several rows of one: then rows that are units need a number to be known by.
         self._is_carried = with_joins or not rows_are_units
         self._scans = self._protected_scans = 0
-        self.kept: int | None = None
+        self.rows_kept_for_join: int | None = None
         """How many rows of a unit the sides of joins keep, the fewest; None where none are joined."""
 
     def sources(self, node: exp.Select, known: Named | None = None, depth: int = 0) -> Sources:
         """The FROM, joins and WHERE of a SELECT."""
-        named = {**(known or {}), **self._ctes(node, known or {}, depth)}
+        visible = {**(known or {}), **self._ctes(node, known or {}, depth)}
         clause = node.args.get("from_")
         if clause is None:
             raise InvalidInput("there is no FROM", why="no table is asked about", fix="name a table")
         joins = node.args.get("joins") or []
-        relations = [self._source(each.this, named, depth) for each in (clause, *joins)]
+        relations = [self._source(each.this, visible, depth) for each in (clause, *joins)]
         (first, *others), bound = self._cap_rows(relations)
         alias = _alias(clause.this)
         scope = {alias: first.columns}
         sql = exp.Select().from_(_aliased(first, alias))
         unit = None if first.is_public else self._unit(alias)
         is_public = first.is_public
+        connected = connect_units(node, dict(zip(map(_alias, _tables(node)), relations, strict=True)))
         for join, other in zip(joins, others, strict=True):
             alias = _alias(join.this)
             if alias.lower() in {name.lower() for name in scope}:
@@ -132,7 +140,8 @@ class Relations:
                     fix="rename one with AS",
                 )
             before = Sources(sql, Scope(scope), unit, is_public)
-            sql, scope[alias], unit = self._join(join, before, alias, other)
+            is_on_units = alias in connected and any(each in connected for each in scope)
+            sql, scope[alias], unit = self._join(join, before, alias, other, is_on_units=is_on_units)
             is_public = is_public and other.is_public
         columns = Scope(scope)
         where = node.args.get("where")
@@ -154,13 +163,13 @@ class Relations:
         if isinstance(node, exp.Union):
             return self._union(node, known, depth)
         if not isinstance(node, exp.Select):
-            raise _not_a_relation(node)
+            raise not_a_relation(node)
         for name in _CLAUSES.keys() & {name for name, argument in node.args.items() if argument}:
             what, why, fix = _CLAUSES[name]
             raise Refused(f"{what} in a sub-query is not supported", why=why, fix=fix)
         check_clauses(node, {"expressions", "from_", "joins", "where", "group", "with_", "kind", "distinct"})
         sources = self.sources(node, known, depth)
-        if node.args.get("group") or any(item.find(exp.AggFunc) for item in node.expressions):
+        if node.args.get("group") or any(map(has_aggregate, node.expressions)):
             return self._per_unit(node, sources)
         return self._project(node, sources)
 
@@ -174,7 +183,7 @@ class Relations:
         for side in relations:
             is_few = side.is_public or (side.bound is not None and side.bound <= most)
             if not is_few:
-                self.kept = min(most, self.kept or most)
+                self.rows_kept_for_join = min(most, self.rows_kept_for_join or most)
                 self._count(2 * sum(1 for _ in side.sql.find_all(exp.Table)), 0)  # it is written three times
             sql = side.sql if is_few else first_rows(side.sql, side.columns, most)
             bound = side.bound if is_few else most
@@ -194,31 +203,31 @@ class Relations:
                 why="its rows could be of many units",
                 fix="write it without recursion",
             )
-        named = dict(known)
+        out = dict(known)
         for cte in clause.expressions:
             check_clauses(cte, {"this", "alias"})
             _no_column_names(cte)
             # It is written out wherever it is named, so its scans count there, each time.
             before = self._scans, self._protected_scans
-            made = self.relation(cte.this, named, depth + 1)
+            relation = self.relation(cte.this, out, depth + 1)
             scans = self._scans - before[0], self._protected_scans - before[1]
             self._scans, self._protected_scans = before
-            named[cte.alias.lower()] = replace(made, scans=scans)
-        return named
+            out[cte.alias.lower()] = replace(relation, scans=scans)
+        return out
 
-    def _source(self, node: exp.Expr, named: Named, depth: int) -> Relation:
+    def _source(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         if isinstance(node, exp.Subquery):
             check_clauses(node, {"this", "alias"})
             _no_column_names(node)
-            return self.relation(node.this, named, depth + 1)
+            return self.relation(node.this, known, depth + 1)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise _not_a_relation(node)
+            raise not_a_relation(node)
         check_clauses(node, {"this", "alias"})
         _no_column_names(node)
         name = node.name.lower()
-        if name in named:
-            self._count(*named[name].scans)
-            return named[name]
+        if name in known:
+            self._count(*known[name].scans)
+            return known[name]
         if name not in self._tables:
             raise InvalidInput(
                 f"there is no table {node.name[:60]!r}",
@@ -270,10 +279,10 @@ class Relations:
     # Joins
 
     def _join(
-        self, join: exp.Join, before: Sources, alias: str, other: Relation
+        self, join: exp.Join, before: Sources, alias: str, other: Relation, *, is_on_units: bool
     ) -> tuple[exp.Select, tuple[Column, ...], exp.Expr | None]:
         """The SELECT with one more join, the columns that it adds, and the unit."""
-        check_clauses(join, {"this", "on", "using", "side", "kind"})
+        check_clauses(join, {"this", "on", "using", "side", "kind", "method"})
         side, kind = (str(join.args.get(part) or "").upper() for part in ("side", "kind"))
         if side not in {"", "LEFT"} or kind not in {"", "INNER", "CROSS", "OUTER"}:
             raise refuse_join(f"a {side or kind} join")
@@ -281,10 +290,12 @@ class Relations:
             raise refuse_join("an outer join from a public table to a protected one")
         here, there = before.scope.sources, {alias: other.columns}
         using = {identifier.name.lower() for identifier in join.args.get("using") or []}
+        if join.args.get("method"):
+            using |= natural_columns(str(join.args["method"]), before.scope, other.columns)
         pairs = [(before.scope.find(name, None), Scope(there).find(name, None)) for name in sorted(using)]
         on = conjuncts(join.args["on"]) if join.args.get("on") is not None else []
         units = [part for part in on if equates_units(part, here, there)]
-        on_units = bool(units) or any(are_units(*pair) for pair in pairs)
+        on_units = bool(units) or any(are_units(*pair) for pair in pairs) or (is_on_units and not side)
         conditions = [equate(*pair) for pair in pairs if not are_units(*pair)]
         for part in on:
             if part not in units:
@@ -318,7 +329,7 @@ class Relations:
         items = [(name, as_column(typed)) for name, typed in _items(node, sources)]
         if node.args.get("distinct"):
             check_clauses(node.args["distinct"], set())
-            if not sources.is_public and sources.unit is None:
+            if not sources.is_public and not any(is_unit_key(typed) for _, typed in items):
                 raise _mixed("SELECT DISTINCT")
             for _, typed in items:
                 _comparable(typed)
@@ -327,7 +338,10 @@ class Relations:
             sql = sql.select(exp.alias_(sources.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
-        return Relation(sql, _columns(items), sources.is_public, sources.most, bound=sources.bound)
+        most, bound = sources.most, sources.bound
+        if node.args.get("distinct") and all(typed.is_literal or is_unit_key(typed) for _, typed in items):
+            most = bound = 1
+        return Relation(sql, _columns(items), sources.is_public, most, bound=bound)
 
     def _per_unit(self, node: exp.Select, sources: Sources) -> Relation:
         """GROUP BY the unit (and more): each row is made of one unit's rows."""
@@ -373,12 +387,12 @@ class Relations:
                 why="equal rows of two people would become one",
                 fix="write UNION ALL",
             )
-        named = {**known, **self._ctes(node, known, depth)}
-        left, right = (self.relation(part, named, depth + 1) for part in (node.this, node.expression))
+        visible = {**known, **self._ctes(node, known, depth)}
+        left, right = (self.relation(part, visible, depth + 1) for part in (node.this, node.expression))
         kinds = [[column.kind for column in side.columns] for side in (left, right)]
         for one, two in zip(left.columns, right.columns, strict=False):
             if Kind.OPAQUE in {one.kind, two.kind} and not (one.is_unit and two.is_unit):
-                raise _opaque()
+                raise unknown_type_in_union()
         if kinds[0] != kinds[1] or left.is_public != right.is_public:
             raise InvalidInput(
                 "the parts of a UNION ALL do not have the same columns, or only one of them is protected",
@@ -427,15 +441,15 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
         )
     if isinstance(node, exp.Count):
         check_clauses(node, {"this", "big_int"})
-        counted = node.this
-        if isinstance(counted, exp.Star):
+        operand = node.this
+        if isinstance(operand, exp.Star):
             inner: Any = exp.Star()
-        elif isinstance(counted, exp.Distinct) and len(counted.expressions) == 1:
+        elif isinstance(operand, exp.Distinct) and len(operand.expressions) == 1:
             inner = exp.Distinct(
-                expressions=[_comparable(compile_expression(counted.expressions[0], scope)).sql]
+                expressions=[_comparable(compile_expression(operand.expressions[0], scope)).sql]
             )
         else:
-            inner = compile_expression(counted, scope).sql
+            inner = compile_expression(operand, scope).sql
         count = exp.Cast(this=exp.Count(this=inner), to=exp.DataType.build("DOUBLE"))
         return TypedExpression(count, Kind.NUMBER, size=(0, 64))
     check_clauses(node, {"this"})
@@ -445,11 +459,11 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
         return sum_per_unit(argument, is_mean=isinstance(node, exp.Avg))
     if argument.kind is Kind.OPAQUE:
         raise unsupported_here(node)
-    made: type[exp.Expr] = type(node)
+    function: type[exp.Expr] = type(node)
     if argument.kind is Kind.BOOLEAN:  # which not every engine puts in order
-        made = exp.LogicalAnd if isinstance(node, exp.Min) else exp.LogicalOr
+        function = exp.LogicalAnd if isinstance(node, exp.Min) else exp.LogicalOr
     return TypedExpression(
-        made(this=argument.sql),
+        function(this=argument.sql),
         argument.kind,
         argument.bounds,
         argument.keys,
@@ -479,6 +493,10 @@ def _items(node: exp.Select, sources: Sources) -> list[tuple[str, TypedExpressio
             for alias, columns in sources.scope.sources.items():
                 if not table or alias.lower() == table.lower():
                     items += [(column.name, sources.scope.find(column.name, alias)) for column in columns]
+        elif isinstance(inner, exp.Window):
+            scope, aggregate = sources.scope, partial(_of_one_unit, scope=sources.scope, keys={})
+            window = compile_window(inner, scope, sources.unit, compile_expression, aggregate)
+            items.append((item.alias_or_name, window))
         else:
             items.append((item.alias_or_name, compile_expression(inner, sources.scope)))
     _check_items(items)
@@ -529,6 +547,10 @@ def resolve_reference(key: exp.Expr, node: exp.Select, scope: Scope, clause: str
     return key
 
 
+def _tables(node: exp.Select) -> list[exp.Expr]:
+    return [clause.this for clause in (node.args["from_"], *(node.args.get("joins") or []))]
+
+
 def _alias(node: exp.Expr) -> str:
     name = node.alias_or_name
     if not name:
@@ -570,25 +592,9 @@ def _no_column_names(node: exp.Expr) -> None:
         )
 
 
-def _opaque() -> InvalidInput:
-    return InvalidInput(
-        "a column of an unknown type is in a UNION ALL",
-        why="making two types one could fail on some row",
-        fix="declare it in {types}, or leave it out",
-    )
-
-
 def _mixed(what: str) -> Refused:
     return Refused(
         f"{what} goes over rows of several units",
         why="one person could change a row that stands for others",
         fix="GROUP BY the unit's key in the sub-query",
-    )
-
-
-def _not_a_relation(node: exp.Expr) -> HubbubError:
-    return Unsupported(
-        f"{describe_construct(node)} in a FROM is not supported",
-        why="only tables of this dataset and sub-queries of them are known; files and functions are not",
-        fix="name a table of this dataset",
     )

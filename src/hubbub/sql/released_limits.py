@@ -7,7 +7,7 @@ Proof: docs/proofs/bounding.md, "The limit on rows"
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -33,6 +33,8 @@ class FoundLimit:
     """False if the histogram was released before: then it cost nothing."""
     is_declared: bool = False
     """True if the limit was declared, and the histogram only says what lies above it."""
+    entry: int | None = None
+    """The ledger's charge that paid for the histogram, if it was released before."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class ContributionHistogram:
     scale: Fraction
     is_measured: bool = False
     """True if it was measured for later queries, not found for one."""
+    entry: int | None = None
+    """The ledger's charge that paid for it; its label does not hold it."""
 
     def to_dict(self) -> dict[str, Any]:
         """As a label holds it."""
@@ -86,17 +90,18 @@ class KnownHistograms:
     """All histograms that were released; the first of its kind stays, so that plans stay the same."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str, bool], ContributionHistogram] = {}
+        self._histograms: dict[tuple[str, str, bool], ContributionHistogram] = {}
 
-    def add(self, label: Mapping[str, Any]) -> None:
-        """Remember the histograms of a label."""
-        for each in read_histograms(label):
-            self._found.setdefault((each.kind, each.conditions, each.is_measured), each)
+    def add(self, label: Mapping[str, Any], entry: int | None = None) -> None:
+        """Remember the histograms of a label, and the ledger's charge that paid for them."""
+        for histogram in read_histograms(label):
+            each = replace(histogram, entry=entry)
+            self._histograms.setdefault((each.kind, each.conditions, each.is_measured), each)
 
     def find(self, kind: str, conditions: Conditions) -> ContributionHistogram | None:
         """The histogram that fits best: of the same rows, or measured on all rows of the tables."""
         places = [(own, measured) for own in conditions.own for measured in (False, True)]
         for own, measured in [*places, (conditions.whole, True)]:
-            if found := self._found.get((kind, own, measured)):
-                return found
+            if histogram := self._histograms.get((kind, own, measured)):
+                return histogram
         return None

@@ -164,10 +164,10 @@ class Result:
         """
         kind = Path(path).suffix.lower()
         texts = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.svg, ".txt": self.__str__}
-        made = texts.get(kind)
+        render = texts.get(kind)
         write_output(
             path,
-            (lambda part: self.relation().write_parquet(str(part))) if made is None else made(),
+            (lambda part: self.relation().write_parquet(str(part))) if render is None else render(),
             _ENDINGS,
         )
 
@@ -188,10 +188,10 @@ class Result:
         table = self.to_dict()
         names = ", ".join(map(_quoted, table))
         parts = ", ".join(_cast(f"UNNEST($c{place})", types[name]) for place, name in enumerate(table))
-        given = {f"c{place}": values for place, values in enumerate(table.values())}
+        parameters = {f"c{place}": values for place, values in enumerate(table.values())}
         return connection.sql(
             f"SELECT * FROM (SELECT {parts}) AS answers({names})",  # noqa: S608 - names are quoted
-            params=given,
+            params=parameters,
         )
 
     # Free post-processing
@@ -267,8 +267,8 @@ class Result:
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
             for cells in _cells(self)
         )
-        said = html.escape(_caption(self.facts))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{said}</p>"
+        caption = html.escape(_caption(self.facts))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{caption}</p>"
 
     def svg(self, column: str | None = None) -> str:
         """Return a chart of one column with its error bars, as SVG."""
@@ -290,10 +290,10 @@ def _noisy_column(table: Result, column: str | None) -> tuple[str, NDArray[np.fl
             why="counts are adjusted by how precise each is",
             fix="pass the name of a column of counts, or of sums that cannot be negative",
         )
-    found = noisy[column]
-    values = np.asarray(found.values, dtype=np.float64)
+    cells = noisy[column]
+    values = np.asarray(cells.values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        half = (np.asarray(found.high, dtype=np.float64) - np.asarray(found.low, dtype=np.float64)) / 2
+        half = (np.asarray(cells.high, dtype=np.float64) - np.asarray(cells.low, dtype=np.float64)) / 2
     if not (np.isfinite(values).all() and np.isfinite(half).all() and (half > 0).all()):
         raise InvalidInput(
             "an answer of the column is NULL, or its interval is unbounded or empty",
@@ -324,19 +324,19 @@ def _margin(parts: Result, totals: Result, column: str) -> Any:
         )
     rows = zip(*(map(_plain, totals[key]) for key in keys), strict=True) if keys else [()]
     places = {row: place for place, row in enumerate(rows)}
-    found = [
+    indices = [
         places.get(row, -1)
         for row in (
             zip(*(map(_plain, ours[key]) for key in keys), strict=True) if keys else [()] * len(parts)
         )
     ]
-    if len(places) != len(totals) or set(found) != set(range(len(totals))):
+    if len(places) != len(totals) or set(indices) != set(range(len(totals))):
         raise InvalidInput(
             "a group has no total, or a total has no groups",
             why="each total must be the sum of its groups",
             fix="declare the same keys for all tables",
         )
-    return Margin(np.array(found, dtype=np.intp), values, variances)
+    return Margin(np.array(indices, dtype=np.intp), values, variances)
 
 
 def _with_column(table: Result, column: str, answers: NDArray[Any], note: str) -> Result:
@@ -416,8 +416,8 @@ def _cell(column: ResultColumn, place: int) -> str:
         return _short(value)
     low, high = float(column.low[place]), float(column.high[place])
     width = (high - low) / 2
-    shown, *ends = (format_estimate(each, width) for each in (float(value), low, high))
-    return f"{shown}  [{', '.join(ends)}]"
+    middle, *ends = (format_estimate(each, width) for each in (float(value), low, high))
+    return f"{middle}  [{', '.join(ends)}]"
 
 
 def _short(value: Any) -> str:

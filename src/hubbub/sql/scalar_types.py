@@ -4,8 +4,8 @@ Also the forms that keep them total: dates within the calendar, unsigned zeros, 
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from itertools import islice
@@ -24,22 +24,28 @@ __all__ = [
     "as_kind",
     "check_arguments",
     "copy_expression",
+    "count_nodes",
     "describe_construct",
     "make_condition",
+    "not_a_relation",
     "null_key",
     "number_constant",
     "parenthesize",
     "parse_datetime",
+    "refuse_ambiguous_names",
     "text_too_long",
     "unify_kinds",
     "union_of",
     "unknown_type_compared",
+    "unknown_type_in_union",
     "unsupported_here",
 ]
 
 MAX_TEXT_LENGTH = 1 << 16
 
 
+_COUNT_MARK = "hubbub nodes"
+"""Where a syntax tree notes the number of its nodes."""
 _MAX_TWICE = 2000
 """Parts of an expression that is to be written out more than once."""
 
@@ -72,6 +78,10 @@ class Scope:
     """The columns that can be named, by the name of their table."""
 
     sources: Mapping[str, tuple[Column, ...]]
+    on_compiled: Callable[[exp.Expr, TypedExpression | None], None] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """Called with each part of an expression once it is compiled, or with None if it cannot be."""
 
     def has(self, name: str) -> bool:
         """True if some table has a column of this name."""
@@ -122,11 +132,22 @@ class Scope:
 
 def unsupported_here(node: exp.Expr) -> HubbubError:
     """The error for a construct that is not on the list."""
-    name = describe_construct(node)
+    from hubbub.sql.function_list import find_nearest
+
+    name, nearest = describe_construct(node), find_nearest(node)
+    listed = "`hubbub functions` and docs/functions.md list what is accepted"
     why, fix = _REASONS.get(
-        type(node), ("it is not on the list of functions known to be safe on every row", "write it otherwise")
+        type(node),
+        (
+            "it is not on the list of functions known to be safe on every row",
+            f"use {nearest}; {listed}" if nearest is not None else f"use another; {listed}",
+        ),
     )
     return Unsupported(f"{name} is not supported here", why=why, fix=fix)
+
+
+_SQL_NAMES = {"TIME_TO_STR": "STRFTIME", "STR_TO_TIME": "STRPTIME", "REGEXP_LIKE": "REGEXP_MATCHES"}
+"""Functions that the parser calls by other names than SQL."""
 
 
 def describe_construct(node: exp.Expr) -> str:
@@ -134,7 +155,7 @@ def describe_construct(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return f"the function {str(node.this)[:40]}"
     if isinstance(node, exp.Func):
-        return f"the function {node.sql_name()}"
+        return f"the function {_SQL_NAMES.get(node.sql_name(), node.sql_name())}"
     return f"the construct {node.key.upper()}"
 
 
@@ -311,4 +332,48 @@ def check_arguments(node: exp.Expr, *names: str) -> None:
                 f"{describe_construct(node)} has an argument or clause that is not supported here ({name})",
                 why="ignoring it would change the query",
                 fix="write it without",
+            )
+
+
+def count_nodes(sql: exp.Expr) -> int:
+    """The number of its nodes; it is noted at its root, so that a part is not counted at each level again."""
+
+    def noted(node: exp.Expr) -> int | None:
+        return None if node is sql or not node._meta else node._meta.get(_COUNT_MARK)  # noqa: SLF001 - `meta` would make one
+
+    count = sum(noted(node) or 1 for node in sql.walk(prune=lambda node: noted(node) is not None))
+    sql.meta[_COUNT_MARK] = count
+    return count
+
+
+def unknown_type_in_union() -> InvalidInput:
+    """The error for a column of an unknown type in a UNION ALL."""
+    return InvalidInput(
+        "a column of an unknown type is in a UNION ALL",
+        why="making two types one could fail on some row",
+        fix="declare it in {types}, or leave it out",
+    )
+
+
+def not_a_relation(node: exp.Expr) -> Unsupported:
+    """The error for a FROM that names neither a table nor a sub-query."""
+    return Unsupported(
+        f"{describe_construct(node)} in a FROM is not supported",
+        why="only tables of this dataset and sub-queries of them are known; files and functions are not",
+        fix="name a table of this dataset",
+    )
+
+
+def refuse_ambiguous_names(
+    having: exp.Expr, aliases: Mapping[str, exp.Expr], scope: Scope, key_of: Callable[[exp.Expr], int | None]
+) -> None:
+    """Refuse a name in HAVING that may be a column's or an output's."""
+    for column in having.find_all(exp.Column):
+        is_both = column.name.lower() in aliases and scope.has(column.name)
+        is_inside = column.find_ancestor(exp.AggFunc, exp.Filter, exp.Subquery) is not None
+        if is_both and not column.table and not is_inside and key_of(column) is None:
+            raise InvalidInput(
+                f"{column.name[:60]!r} is a column that is not grouped by, and the name of an output",
+                why="engines disagree on which of them HAVING means",
+                fix="give the output another name",
             )

@@ -21,6 +21,7 @@ from sqlglot import exp
 from hubbub.engines.engine import Engine
 from hubbub.errors import EngineFailed, Unsupported
 from hubbub.output_files import write_output
+from hubbub.sql.composite_plan import AnyPlan, CompositePlan
 from hubbub.sql.executor import (
     Integers,
     ReleasedAggregate,
@@ -116,8 +117,14 @@ class Stream:
         return f"Stream({self._plan.query.cells} groups of {outputs})"
 
 
-def check_streamable(plan: Plan) -> None:
+def check_streamable(plan: AnyPlan) -> Plan:
     """Refuse, before anything is charged, a query that needs all groups at once."""
+    if isinstance(plan, CompositePlan):
+        raise Unsupported(
+            "a query with SQL over its released values is not streamed",
+            why="that needs all groups at once",
+            fix="stream the grouped query itself, or use run",
+        )
     query = plan.query
     if not query.is_public or query.is_top or query.order or query.limit is not None:
         raise Unsupported(
@@ -126,6 +133,7 @@ def check_streamable(plan: Plan) -> None:
             fix="declare the keys and leave ORDER BY and LIMIT out, or use run()",
         )
     query.check_groups()
+    return plan
 
 
 def execute_stream(
@@ -163,9 +171,9 @@ def _tables(plan: Plan, bounded: BoundedAggregate, engine: Engine, size: int) ->
     cells, start, last = plan.query.cells, 0, -1
     table = _zeros(bounded, min(size, cells))
     with closing(engine.execute_in_batches(ordered, bounded.key_sets)) as pieces:
-        for found in pieces:
-            indices = group_indices(bounded, found, keys)
-            rows = indices * bounded.bins + (found["b"] if bounded.bins > 1 else 0)
+        for batch in pieces:
+            indices = group_indices(bounded, batch, keys)
+            rows = indices * bounded.bins + (batch["b"] if bounded.bins > 1 else 0)
             if np.any(np.diff(rows, prepend=last) <= 0):
                 raise EngineFailed(
                     "the engine gave its rows in another order than it was asked for, or one twice",
@@ -180,7 +188,7 @@ def _tables(plan: Plan, bounded: BoundedAggregate, engine: Engine, size: int) ->
                     start += size
                     table = _zeros(bounded, min(size, cells - start))
                 stop = int(np.searchsorted(indices, start + size))
-                part = {name: column[at:stop] for name, column in found.items()}
+                part = {name: column[at:stop] for name, column in batch.items()}
                 table += fill_table(bounded, part, indices[at:stop] - start, len(table) // bounded.bins)
                 at = stop
     while start < cells:

@@ -4,8 +4,9 @@
 loaded on first use, because torch is an optional dependency.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from hubbub.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from hubbub.training.batch_sampling import PoissonSampler, ShuffledSampler, ShuffledSampling, max_steps
@@ -33,26 +34,4 @@ _HOMES = {
     "trainer_setup": ("make_private",),
 }
 
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'hubbub.training' has no attribute {name!r}")
-    try:
-        home = import_module(f"hubbub.training.{_HOME[name]}")
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        raise ModuleNotFoundError(
-            f"hubbub.training.{name} needs torch: pip install hubbub[training]", name="torch"
-        ) from None
-    value = getattr(home, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """The public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = export_lazily(__name__, _HOMES, extra="training")

@@ -90,13 +90,13 @@ def _placement_deviation(method: GradientMethod, batch: list[Tensor]) -> float:
     more = random_batch(method.objective, [x[0, 0] for x in batch], units - half, batch[0].shape[1])
     others = [torch.cat([x[:half], y]) for x, y in zip(batch, more, strict=True)]
     elsewhere = [x[order] for x in batch]
-    first, mixed, moved = (_hash_gradients(method, tried) for tried in (batch, others, elsewhere))
+    first, mixed, moved = (_hash_gradients(method, each) for each in (batch, others, elsewhere))
     if not all(torch.equal(mixed[p][:half], bits[:half]) for p, bits in first.items()):
         return math.inf
     if all(torch.equal(moved[p], bits[order]) for p, bits in first.items()):
         return 0.0
-    written, again = _gradient_tensors(method, batch), _gradient_tensors(method, elsewhere)
-    return max(_relative_difference(again[p], values[order]) for p, values in written.items())
+    gradients, again = _gradient_tensors(method, batch), _gradient_tensors(method, elsewhere)
+    return max(_relative_difference(again[p], values[order]) for p, values in gradients.items())
 
 
 def _relative_difference(one: Tensor, other: Tensor) -> float:

@@ -88,7 +88,14 @@ class PoissonSampler:
     def of(
         cls, *, sampling_rate: NumberSchedule, steps: int, mu_squared: Callable[[int], Fraction]
     ) -> "PoissonSampler":
-        """A sampler with this sampling rate: a number, a table, or a function of the step."""
+        """A sampler with this sampling rate: a number, a table, or a function of the step.
+
+        Args:
+            sampling_rate: the probability with which a unit is in a lot: a number, a table, or a function of
+                the step.
+            steps: the number of steps.
+            mu_squared: the μ² of the Gaussian of each step.
+        """
         count = parse_integer(steps, "steps")
         if count > MAX_STEPS:
             raise Unsupported(
@@ -161,7 +168,14 @@ class ShuffledSampler:
     def of(
         cls, *, population: int, lot_size: int, steps: int, mu_squared: Callable[[int], Fraction]
     ) -> "ShuffledSampler":
-        """Lots of `lot_size` units out of a public `population`."""
+        """Lots of `lot_size` units out of a public `population`.
+
+        Args:
+            population: the public number of units.
+            lot_size: the number of units in a lot.
+            steps: the number of steps.
+            mu_squared: the μ² of the Gaussian of each step.
+        """
         units, size = parse_integer(population, "population"), parse_integer(lot_size, "lot_size")
         if size > units:
             raise InvalidInput(
@@ -254,10 +268,10 @@ def sample_units(rate: Fraction, units: int) -> NDArray[np.int64]:
     threshold, rest = divmod(rate.numerator << 16, rate.denominator)
     if threshold >= 1 << 16:
         return np.arange(units)
-    drawn = np.frombuffer(random_bytes(2 * units), dtype=np.uint16)
-    is_chosen = drawn < threshold
+    draws = np.frombuffer(random_bytes(2 * units), dtype=np.uint16)
+    is_chosen = draws < threshold
     if rest:
-        undecided = np.flatnonzero(drawn == threshold)
+        undecided = np.flatnonzero(draws == threshold)
         is_chosen[undecided] = bernoulli(Fraction(rest, rate.denominator), size=undecided.size)
     return np.flatnonzero(is_chosen)
 

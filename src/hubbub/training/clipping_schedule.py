@@ -82,7 +82,7 @@ class Schedule:
     @classmethod
     def of(
         cls,
-        named: Mapping[str, nn.Parameter],
+        parameters: Mapping[str, nn.Parameter],
         *,
         clipping_norm: Any,
         sampling_rate: "NumberSchedule | ShuffledSampling",
@@ -97,7 +97,7 @@ class Schedule:
             # Called once per step: what is accounted is what is drawn.
             sampling_rate = [sampling_rate(step) for step in range(count)]
         divisor = _public_lot_size(sampling_rate, lot_size, budget)
-        groups = _group_parameters(named, clipping_norm, noise_multiplier)
+        groups = _group_parameters(parameters, clipping_norm, noise_multiplier)
         norms = tuple(
             norm if isinstance(norm, AdaptiveClipping) else parse_schedule(norm, count, "clipping_norm")
             for norm in _per_group(clipping_norm, groups)
@@ -180,14 +180,14 @@ def _public_lot_size(sampling_rate: Any, lot_size: int | None, budget: Budget | 
 
 
 def _group_parameters(
-    named: Mapping[str, nn.Parameter], clipping_norm: Any, noise_multiplier: Any
+    parameters: Mapping[str, nn.Parameter], clipping_norm: Any, noise_multiplier: Any
 ) -> tuple[ParameterGroup, ...]:
     """Parameters by the layers named in the arguments; one group if none are named."""
     names = [
         tuple(by_layer) for by_layer in (clipping_norm, noise_multiplier) if isinstance(by_layer, Mapping)
     ]
     if not names:
-        return (ParameterGroup("all", tuple(named.values())),)
+        return (ParameterGroup("all", tuple(parameters.values())),)
     if any(set(other) != set(names[0]) for other in names):
         raise InvalidInput(
             "clipping_norm and noise_multiplier name different layers",
@@ -195,7 +195,7 @@ def _group_parameters(
             fix="name the same layers in both",
         )
     groups: dict[str, list[nn.Parameter]] = {name: [] for name in names[0]}
-    for name, parameter in named.items():
+    for name, parameter in parameters.items():
         matching = [layer for layer in groups if layer in ("", name) or name.startswith(f"{layer}.")]
         if not matching:
             raise InvalidInput(
@@ -204,13 +204,13 @@ def _group_parameters(
                 fix="name its layer, or use the empty name for all layers that are not named",
             )
         groups[max(matching, key=len)].append(parameter)
-    if any(not parameters for parameters in groups.values()):
+    if any(not members for members in groups.values()):
         raise InvalidInput(
             "a named layer has no parameters to train",
             why="its noise would be charged and wasted",
-            fix=f"name layers among {', '.join(named)}",
+            fix=f"name layers among {', '.join(parameters)}",
         )
-    return tuple(ParameterGroup(name, tuple(parameters)) for name, parameters in groups.items())
+    return tuple(ParameterGroup(name, tuple(members)) for name, members in groups.items())
 
 
 def _is_schedule(value: Any) -> bool:

@@ -83,7 +83,7 @@ def example_dimension(tensor: Tensor, examples: int) -> int | None:
 
 def find_row_orders(
     func: Any,
-    given: tuple[Any, Any],
+    arguments: tuple[Any, Any],
     ours: Callable[[Tensor], bool],
     project: Callable[[Tensor], Projection],
     examples: int,
@@ -96,32 +96,32 @@ def find_row_orders(
     """
     before = torch.default_generator.get_state()
     try:
-        found = [
-            made
+        trials = [
+            trial
             for interleaved in sorted(orders)
-            if (made := _trial_orders(func, given, ours, project, examples, interleaved=interleaved))
+            if (trial := _trial_orders(func, arguments, ours, project, examples, interleaved=interleaved))
             is not None
         ]
     except Exception:  # noqa: BLE001 - on random numbers; whatever it is, independence was not shown
         return None
     finally:
         torch.default_generator.set_state(before)
-    return [frozenset().union(*same) for same in zip(*found, strict=True)] if found else None
+    return [frozenset().union(*same) for same in zip(*trials, strict=True)] if trials else None
 
 
 def _trial_orders(
     func: Any,
-    given: tuple[Any, Any],
+    arguments: tuple[Any, Any],
     is_ours: Callable[[Tensor], bool],
     project: Callable[[Tensor], Projection],
     examples: int,
     *,
     interleaved: bool,
 ) -> list[Order] | None:
-    leaves, shape = tree_flatten(given)
+    leaves, shape = tree_flatten(arguments)
     ours = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and is_ours(x)]
     place = examples // 2
-    found: list[list[Order]] = []
+    trials: list[list[Order]] = []
     for replaces_reals in (False, True) if any(type(x) is float for x in leaves) else (False,):
         projections = []
         for numbers in _trial_inputs(
@@ -132,9 +132,9 @@ def _trial_orders(
             projections.append(
                 [project(x) for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, Tensor)]
             )
-        found.append([_consistent_orders(x, y, examples, place) for x, y in zip(*projections, strict=True)])
-    made = [frozenset.intersection(*same) for same in zip(*found, strict=True)]
-    return made if all(made) else None
+        trials.append([_consistent_orders(x, y, examples, place) for x, y in zip(*projections, strict=True)])
+    orders = [frozenset.intersection(*same) for same in zip(*trials, strict=True)]
+    return orders if all(orders) else None
 
 
 def _consistent_orders(one: Projection, other: Projection, examples: int, place: int) -> Order:
@@ -239,14 +239,14 @@ def _other_values(x: Tensor, unit_interval_tensors: bool) -> Tensor:  # noqa: FB
 
 def _follow(method: LayerRules, batch: list[Tensor]) -> tuple[list[Projection], TraceRecorder] | None:
     """Follow a batch forward and backward: projections of all operations' inputs; None if examples mix."""
-    given = [x.clone() for x in batch]
+    inputs = [x.clone() for x in batch]
     recorder, objective = _TrialRecorder(batch[0].shape[0]), method.objective
     with seed_generators(5), restore_state(objective, weights=True):
-        follower = _ExampleFollower(given, [*objective.parameters(), *objective.buffers()])
-        trace = _CallRecorder(given, name_tensors(objective), follower.refuse_derived)
+        follower = _ExampleFollower(inputs, [*objective.parameters(), *objective.buffers()])
+        trace = _CallRecorder(inputs, name_tensors(objective), follower.refuse_derived)
         follower.trace = trace
         with follower, method._recording(recorder, trace), trace:  # noqa: SLF001 - as in gradients()
-            losses = objective(*given)
+            losses = objective(*inputs)
         trace.on_external_tensor = follower.trace = None  # the backward pass runs hardly any Python
         edges = [edge for record in recorder.records for edge in record.edges]
         shares = torch.ones(losses.shape, dtype=losses.dtype)
@@ -255,12 +255,12 @@ def _follow(method: LayerRules, batch: list[Tensor]) -> tuple[list[Projection], 
     if not follower.is_independent or trace.values_were_read or not follower.is_by_example(losses):
         return None
     with torch.no_grad():
-        made = [
+        norms = [
             gradient.squared_norms
             for parameter_gradients, outputs in recorder.trials
             for _, gradient in parameter_gradients(*outputs)
         ]
-        ends = [losses.detach(), *(x for x in back if x is not None), *map(torch.from_numpy, made)]
+        ends = [losses.detach(), *(x for x in back if x is not None), *map(torch.from_numpy, norms)]
         return follower.projections + [follower.project(x) for x in ends], trace
 
 
@@ -357,9 +357,9 @@ class _ExampleFollower(TorchDispatchMode):
         rows = rows.to(torch.float64).nan_to_num(nan=3.0, posinf=5.0, neginf=-7.0)
         return tensor.shape, rows @ self._projection_weights[length]
 
-    def _project_inputs(self, given: list[Tensor]) -> None:
+    def _project_inputs(self, inputs: list[Tensor]) -> None:
         """Project an operation's inputs, once until somebody writes into them."""
-        for tensor in given:
+        for tensor in inputs:
             memory, *part = _view_key(tensor)
             known = self._projected.setdefault(memory, set())
             if memory not in self._parameters and tuple(part) not in known:
@@ -384,7 +384,7 @@ class _ExampleFollower(TorchDispatchMode):
         if counts[0] != counts[1] and False not in self._orders.get(_view_key(tensor), EITHER_ORDER):
             return False
         each = [1 if counts[0] == counts[1] else count // self._prime for count in counts]
-        places, wanted = (
+        places, expected = (
             (torch.arange(count) // rows).view(
                 [-1 if dim == self._example_dimension_of(x) else 1 for dim in range(x.dim())]
             )
@@ -393,7 +393,7 @@ class _ExampleFollower(TorchDispatchMode):
         memory = torch.full((tensor.untyped_storage().nbytes() // tensor.itemsize,), -1)
         memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(places)
         seen = memory.as_strided(view.shape, view.stride(), view.storage_offset())
-        return bool((seen == wanted).all())
+        return bool((seen == expected).all())
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -401,9 +401,9 @@ class _ExampleFollower(TorchDispatchMode):
         """Run the operation, and check it."""
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - these accesses are not the model's
-            given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-            self._project_inputs(given)
-            ours = [x for x in given if _storage_id(x) in self._derived]
+            inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+            self._project_inputs(inputs)
+            ours = [x for x in inputs if _storage_id(x) in self._derived]
             name = func.overloadpacket.__name__.strip("_")
             is_empty = name.startswith(("empty", "new_empty"))  # uninitialized memory
             orders = (
@@ -414,30 +414,30 @@ class _ExampleFollower(TorchDispatchMode):
             self.is_independent = (
                 self.is_independent and orders is not None and not (ours and self._is_outside_calls(name))
             )
-            drawn = torch.default_generator.get_state()
+            state = torch.default_generator.get_state()
             out = func(*args, **kwargs)
-            made = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
-            for x in made if is_empty else made[1:] if name in _AUXILIARY_OUTPUTS else ():
+            outputs = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
+            for x in outputs if is_empty else outputs[1:] if name in _AUXILIARY_OUTPUTS else ():
                 x.zero_()  # not a difference between examples
-            if not torch.equal(drawn, torch.default_generator.get_state()):
-                self.is_independent &= bool(made) and self._count_example_dimensions(made[0]) == 1
+            if not torch.equal(state, torch.default_generator.get_state()):
+                self.is_independent &= bool(outputs) and self._count_example_dimensions(outputs[0]) == 1
             for memory in map(_storage_id, _written_tensors(func, args, kwargs)):
                 self.is_independent &= memory not in self._parameters
                 self._projected.pop(memory, None)
             if ours:
-                made = made[:1] if name in _AUXILIARY_OUTPUTS else made
-                self._alive += made
-                self._orders |= dict(zip(map(_view_key, made), orders or (), strict=False))
-                self._derived |= {_storage_id(x) for x in made}
+                outputs = outputs[:1] if name in _AUXILIARY_OUTPUTS else outputs
+                self._alive += outputs
+                self._orders |= dict(zip(map(_view_key, outputs), orders or (), strict=False))
+                self._derived |= {_storage_id(x) for x in outputs}
                 apart = all(self._count_example_dimensions(x) == 1 for x in ours) and all(
-                    self._count_example_dimensions(x) < 2 for x in given
+                    self._count_example_dimensions(x) < 2 for x in inputs
                 )
                 self.is_independent &= (
                     apart
                     and name not in _MOVING_OPERATIONS
                     and self._avoids_example_dimension(name, args, kwargs)
                 )
-                self.is_independent &= name != "as_strided" or self._view_keeps_examples(args[0], made[0])
+                self.is_independent &= name != "as_strided" or self._view_keeps_examples(args[0], outputs[0])
         return out
 
     def _is_outside_calls(self, name: str) -> bool:
@@ -493,9 +493,9 @@ def _view_key(tensor: Tensor) -> tuple[Any, ...]:
 
 def _written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
     """The tensors that an operation writes into."""
-    for place, said in enumerate(func._schema.arguments):  # noqa: SLF001 - torch's own declaration
-        if said.alias_info is not None and said.alias_info.is_write:
-            argument = args[place] if place < len(args) else kwargs.get(said.name)
+    for place, declaration in enumerate(func._schema.arguments):  # noqa: SLF001 - torch's own declaration
+        if declaration.alias_info is not None and declaration.alias_info.is_write:
+            argument = args[place] if place < len(args) else kwargs.get(declaration.name)
             yield from (x for x in tree_leaves(argument) if isinstance(x, Tensor))
 
 

@@ -163,9 +163,9 @@ def _are_tensors(data: Any) -> bool:
 
 
 def _tensor_source(
-    given: Sequence[Any], padding_example: Any, dtype: torch.dtype
+    arrays: Sequence[Any], padding_example: Any, dtype: torch.dtype
 ) -> tuple[FetchExamples, int, list[Tensor]]:
-    tensors = [_tensor_from_numpy(x, dtype) if isinstance(x, np.ndarray) else x for x in given]
+    tensors = [_tensor_from_numpy(x, dtype) if isinstance(x, np.ndarray) else x for x in arrays]
     lengths = {x.shape[0] if x.dim() else -1 for x in tensors}
     if len(lengths) != 1 or -1 in lengths:
         raise InvalidInput(

@@ -96,8 +96,8 @@ def full_precision() -> Any:
 def check_matmul_precision() -> None:
     """Refuse reduced precision of matrix products."""
     backends: Any = torch.backends
-    said = {backends.fp32_precision, backends.mkldnn.fp32_precision, backends.mkldnn.matmul.fp32_precision}
-    if not said <= {"none", "ieee"} or torch.get_float32_matmul_precision() != "highest":
+    modes = {backends.fp32_precision, backends.mkldnn.fp32_precision, backends.mkldnn.matmul.fp32_precision}
+    if not modes <= {"none", "ieee"} or torch.get_float32_matmul_precision() != "highest":
         raise InvalidInput(
             "matrices are multiplied in less than single precision",
             why="the rounding error of sums would not be known",
@@ -302,18 +302,18 @@ def _slot_names(kind: type) -> tuple[str, ...]:
 @cache
 def _names_used(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """The globals and the attributes that code names, including functions defined inside it."""
-    named, attributes = set(), set()
+    names, attributes = set(), set()
     for step in dis.get_instructions(code):
         if "GLOBAL" in step.opname or step.opname == "LOAD_NAME":
-            named.add(step.argval)
+            names.add(step.argval)
         elif "ATTR" in step.opname or "METHOD" in step.opname:
             attributes.add(step.argval)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             more = _names_used(inner)
-            named |= more[0]
+            names |= more[0]
             attributes |= more[1]
-    return frozenset(named), frozenset(attributes)
+    return frozenset(names), frozenset(attributes)
 
 
 def _copy(one: Any) -> Any:

@@ -500,8 +500,8 @@ def _gru(
     # The gradients of the recurrent product are found by adding zeros that require gradients.
     probe = torch.zeros_like(into, requires_grad=True)
     states = [h]
-    for step, shown in zip(into.unbind(0), probe.unbind(0), strict=True):
-        back = F.linear(h, weights[1], weights[3] if len(weights) > 3 else None) + shown
+    for step, step_probe in zip(into.unbind(0), probe.unbind(0), strict=True):
+        back = F.linear(h, weights[1], weights[3] if len(weights) > 3 else None) + step_probe
         i_r, i_z, i_n = step.chunk(3, 1)
         h_r, h_z, h_n = back.chunk(3, 1)
         z = (i_z + h_z).sigmoid()
@@ -540,6 +540,6 @@ def _unrolled_layer(
 _RECURRENCES: dict[str, Callable[..., tuple[Tensor, LayerState]]] = {
     "LSTM": _lstm,
     "GRU": _gru,
-    "RNN_TANH": lambda *given: _rnn(*given, activation=torch.tanh),
-    "RNN_RELU": lambda *given: _rnn(*given, activation=torch.relu),
+    "RNN_TANH": lambda *arguments: _rnn(*arguments, activation=torch.tanh),
+    "RNN_RELU": lambda *arguments: _rnn(*arguments, activation=torch.relu),
 }

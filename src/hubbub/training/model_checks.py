@@ -205,8 +205,8 @@ def _find_unit_interval_tensors(
 ) -> frozenset[int]:
     """The fewest tensors that need trial values in [0, 1] for the objective to be computable."""
     floats = [place for place, x in enumerate(padding) if x.is_floating_point()]
-    tried = [frozenset(places) for places in ([], *([one] for one in reversed(floats)), floats)]
-    for objective.unit_interval_tensors in tried:
+    candidates = [frozenset(places) for places in ([], *([one] for one in reversed(floats)), floats)]
+    for objective.unit_interval_tensors in candidates:
         with (
             seed_generators(0),
             restore_state(objective, weights=True),
@@ -343,9 +343,9 @@ def _check_computable(objective: Objective, batch: list[Tensor]) -> None:
     except HubbubError:
         raise
     except Exception as error:
-        said = str(error).partition("\n")[0]  # about random numbers
+        message = str(error).partition("\n")[0]  # about random numbers
         raise InvalidInput(
-            f"the model cannot be computed on random examples: {type(error).__name__}: {said}",
+            f"the model cannot be computed on random examples: {type(error).__name__}: {message}",
             why="it is tried beforehand on normal numbers, or numbers in [0, 1], and on integers 0 and 1",
             fix="check that the data have the types the model takes, labels start at 0, and any batch "
             "size works",

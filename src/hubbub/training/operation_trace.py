@@ -130,10 +130,10 @@ def _generalize(one: CallDescription, other: CallDescription, size: int, other_s
     return one
 
 
-def _instantiate(said: CallDescription, examples: int) -> CallDescription:
-    if type(said) is _AffineSize:
-        return said.start + said.slope * examples
-    return tuple(_instantiate(part, examples) for part in said) if type(said) is tuple else said
+def _instantiate(call: CallDescription, examples: int) -> CallDescription:
+    if type(call) is _AffineSize:
+        return call.start + call.slope * examples
+    return tuple(_instantiate(part, examples) for part in call) if type(call) is tuple else call
 
 
 class TraceRecorder(TorchFunctionMode):
@@ -174,8 +174,8 @@ class TraceRecorder(TorchFunctionMode):
         if kind is _METADATA:
             return func(*args, **kwargs) if kwargs else func(*args)
         self.values_were_read |= kind is _READING
-        said = self._describe_as_reals(args) if kind is _SCALING else self._describe(args)
-        self.calls.append((func, said, self._describe(kwargs) if kwargs else None))
+        description = self._describe_as_reals(args) if kind is _SCALING else self._describe(args)
+        self.calls.append((func, description, self._describe(kwargs) if kwargs else None))
         out = func(*args, **kwargs) if kwargs else func(*args)
         self._mark_outputs(out)
         return out
@@ -276,15 +276,15 @@ class TraceRecorder(TorchFunctionMode):
 
 def name_tensors(module: nn.Module) -> dict[int, str]:
     """Names of all weights and buffers."""
-    held = itertools.chain(module.parameters(), module.buffers())
-    return {id(tensor): f"\0parameter {number}" for number, tensor in enumerate(held)}
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    return {id(tensor): f"\0parameter {number}" for number, tensor in enumerate(tensors)}
 
 
 def settings_of(module: nn.Module) -> Settings:
     """Getters for all of a layer's settings besides its weights: strides, heads, batch_first and so on."""
-    held = sorted(vars(module).items())
-    whole = [name for name, value in held if type(value) in {int, bool, str, tuple, type(None)}]
-    reals = [name for name, value in held if type(value) is float]
+    attributes = sorted(vars(module).items())
+    whole = [name for name, value in attributes if type(value) in {int, bool, str, tuple, type(None)}]
+    reals = [name for name, value in attributes if type(value) is float]
     return Settings(attrgetter(*whole), attrgetter(*reals) if reals else None)
 
 

@@ -26,6 +26,12 @@ class CorrectedAdam(torch.optim.Optimizer):
     below that it cannot be distinguished from noise, and steps would be largest where there is least to
     learn.
 
+    Args:
+        params: parameters or groups of them, as for `torch.optim.Adam`.
+        lr: the learning rate.
+        betas: the decay rates of both moments.
+        floor: the least corrected moment, in noise variances.
+
     >>> layer = nn.Linear(2, 2)
     >>> optimizer = CorrectedAdam(layer.parameters(), lr=0.01)
     """

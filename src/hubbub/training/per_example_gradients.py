@@ -193,7 +193,7 @@ class LayerRules(GradientMethod):
         if trace is not None:
             self._compare(trace, outside)
         self.numbers_per_unit = recorder.numbers_per_unit
-        found: dict[nn.Parameter, list[PerExampleGradient]] = {}
+        by_parameter: dict[nn.Parameter, list[PerExampleGradient]] = {}
         if not recorder.inputs_unchanged:
             raise InvalidInput(
                 "an in-place operation overwrites the input of a layer",
@@ -212,11 +212,11 @@ class LayerRules(GradientMethod):
                         fix="use the whole output of the layer",
                     )
                 for parameter, gradient in record.parameter_gradients(*ours):
-                    found.setdefault(parameter, []).append(gradient)
+                    by_parameter.setdefault(parameter, []).append(gradient)
             # The gradients of a parameter that is used in several places are added before they are measured.
             return {
                 parameter: gradients[0] if len(gradients) == 1 else DenseGradient(_sum_dense(gradients))
-                for parameter, gradients in found.items()
+                for parameter, gradients in by_parameter.items()
             }
 
     def _compare(self, trace: TraceRecorder, outside: Sequence[Tensor]) -> None:
@@ -282,10 +282,10 @@ class Functional(GradientMethod):
 
     def gradients(self, batch: Sequence[Tensor], weights: Tensor) -> Gradients:
         """See `GradientMethod`."""
-        named = _named_parameters(self.objective, self.parameters)
+        parameters = _named_parameters(self.objective, self.parameters)
 
-        def of_one(given: Mapping[str, Tensor], share: Tensor, *examples: Tensor) -> Tensor:
-            losses: Tensor = torch.func.functional_call(self.objective, dict(given), examples)
+        def of_one(values: Mapping[str, Tensor], share: Tensor, *examples: Tensor) -> Tensor:
+            losses: Tensor = torch.func.functional_call(self.objective, dict(values), examples)
             return (losses * share).sum()
 
         each = torch.func.vmap(
@@ -294,8 +294,8 @@ class Functional(GradientMethod):
         with warnings.catch_warnings():
             # `name` already says that it is slow.
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            found = each({name: p.detach() for name, p in named.items()}, weights, *batch)
-        return {named[name]: DenseGradient(values) for name, values in found.items()}
+            by_name = each({name: p.detach() for name, p in parameters.items()}, weights, *batch)
+        return {parameters[name]: DenseGradient(values) for name, values in by_name.items()}
 
 
 @dataclass(eq=False)
@@ -318,9 +318,9 @@ class Loop(GradientMethod):
             with restore_state(self.objective, weights=True):
                 total = (self.objective(*mine) * weights[place]).sum()
                 gradients = torch.autograd.grad(total, list(self.parameters), allow_unused=True)
-            for kept, gradient, parameter in zip(each, gradients, self.parameters, strict=True):
-                kept.append(torch.zeros_like(parameter) if gradient is None else gradient.to_dense())
-        return {p: DenseGradient(torch.stack(kept)) for p, kept in zip(self.parameters, each, strict=True)}
+            for rows, gradient, parameter in zip(each, gradients, self.parameters, strict=True):
+                rows.append(torch.zeros_like(parameter) if gradient is None else gradient.to_dense())
+        return {p: DenseGradient(torch.stack(rows)) for p, rows in zip(self.parameters, each, strict=True)}
 
 
 def _named_parameters(objective: Objective, parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:

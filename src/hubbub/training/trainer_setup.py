@@ -132,11 +132,11 @@ def make_private(
     _check_budget_and_account(budget, account)
     privacy_unit = _parse_unit(unit, units, sampling_rate)
     optimizers = _parse_optimizers(optimizer)
-    named = _trained_parameters(model, optimizers)
-    parameters = list(named.values())
+    by_name = _trained_parameters(model, optimizers)
+    parameters = list(by_name.values())
     check_model(model, parameters)
     schedule = Schedule.of(
-        named,
+        by_name,
         clipping_norm=clipping_norm,
         sampling_rate=sampling_rate,
         steps=steps,
@@ -292,21 +292,21 @@ def _parse_optimizers(optimizer: Any) -> list[torch.optim.Optimizer]:
 def _trained_parameters(model: Any, optimizers: list[torch.optim.Optimizer]) -> dict[str, nn.Parameter]:
     """The model's parameters that the optimizers train, by name."""
     optimized = [p for one in optimizers for group in one.param_groups for p in group["params"]]
-    named = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
+    parameters = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in optimized):
         raise InvalidInput(
             "the model has lazy parameters",
             why="their shapes are not known yet",
             fix="run the model once on public data",
         )
-    if {id(p) for p in optimized} - {id(p) for p in named.values()}:
+    if {id(p) for p in optimized} - {id(p) for p in parameters.values()}:
         raise InvalidInput(
             "the optimizer has parameters that are not the model's",
             why="they would get no gradients",
             fix="pass the optimizer of this model; step another model's optimizer in your own loop",
         )
     ids = {id(p) for p in optimized}
-    return {name: p for name, p in named.items() if p.requires_grad and id(p) in ids}
+    return {name: p for name, p in parameters.items() if p.requires_grad and id(p) in ids}
 
 
 def _per_example_loss(loss: Any, objective: Any, tensors: int) -> Callable[..., Tensor]:

@@ -15,8 +15,8 @@ from cli.terminal import run
 from hubbub.accounting import PrivacyLoss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger import Ledger
+from hubbub.ledger.copy_detection import is_same_location, locate
 from hubbub.ledger.entries import Entries
-from hubbub.ledger.location import is_same_location, locate
 from hubbub.ledger.sqlite import SQLiteStore
 from ledger.storage import account, forget
 

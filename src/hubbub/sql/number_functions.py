@@ -156,10 +156,10 @@ def exact_sum(x: str, bits: int, *, is_mean: bool = False) -> str:
     value = x if bits >= 0 else f"CASE WHEN ABS({x}) < {TINY} THEN 0.0e0 ELSE {x} END"
     steps = f"FLOOR(LEAST(GREATEST({value} * {format_double(2.0**bits)}, {-_STEPS!r}), {_STEPS!r}) + 0.5e0)"
     whole = f"SUM(CASE WHEN {x} IS NOT NULL THEN CAST(CAST({steps} AS BIGINT) AS HUGEINT) END)"
-    held = f"CAST(LEAST(GREATEST({whole}, {-(2**83)}), {2**83}) AS HUGEINT)"
+    clamped = f"CAST(LEAST(GREATEST({whole}, {-(2**83)}), {2**83}) AS HUGEINT)"
     # In two parts, each of them a double: only their sum is rounded.
-    large = f"CAST(CAST({held} // {2**30} AS BIGINT) AS DOUBLE) * {format_double(2.0**30)}"
-    small = f"CAST(CAST({held} % {2**30} AS BIGINT) AS DOUBLE)"
+    large = f"CAST(CAST({clamped} // {2**30} AS BIGINT) AS DOUBLE) * {format_double(2.0**30)}"
+    small = f"CAST(CAST({clamped} % {2**30} AS BIGINT) AS DOUBLE)"
     total = f"({large} + {small}) * {format_double(2.0**-bits)}"
     if is_mean:
         total = f"{total} / CAST(COUNT({x}) AS DOUBLE)"
@@ -297,15 +297,15 @@ def sign(number: TypedExpression) -> TypedExpression:
 
 def square(number: TypedExpression) -> TypedExpression:
     """The number times itself."""
-    made = arithmetic(exp.Mul, _in_parentheses(number), _in_parentheses(_copy_number(number)))
-    sql = exp.Mul(this=made.sql.this.copy(), expression=made.sql.this.copy())
-    bounds = made.bounds and (max(Fraction(0), made.bounds[0]), made.bounds[1])
-    return TypedExpression(sql, Kind.NUMBER, bounds, size=made.size)
+    product = arithmetic(exp.Mul, _in_parentheses(number), _in_parentheses(_copy_number(number)))
+    sql = exp.Mul(this=product.sql.this.copy(), expression=product.sql.this.copy())
+    bounds = product.bounds and (max(Fraction(0), product.bounds[0]), product.bounds[1])
+    return TypedExpression(sql, Kind.NUMBER, bounds, size=product.size)
 
 
 def guarded(
     number: TypedExpression,
-    made: Callable[[exp.Expr], exp.Expr],
+    make: Callable[[exp.Expr], exp.Expr],
     compare: type[exp.Expr],
     *,
     is_root: bool = False,
@@ -315,7 +315,7 @@ def guarded(
     The guard is inside the argument, because an engine may evaluate a branch of CASE that it does not take.
     """
     inside = compare(this=number.sql, expression=exp.Literal.number(0))
-    sql = made(exp.Case(ifs=[exp.If(this=inside, true=copy_expression(number.sql))]))
+    sql = make(exp.Case(ifs=[exp.If(this=inside, true=copy_expression(number.sql))]))
     if is_root:
         low, high = number.size
         return TypedExpression(sql, Kind.NUMBER, size=(low // 2 - 1, high // 2 + 1))
@@ -346,7 +346,7 @@ def power(base: TypedExpression, exponent: TypedExpression) -> TypedExpression:
         (_same(halves, exp.Floor(this=halves.copy())), size.sql.copy()),
         (_same(n, exp.Floor(this=n.copy())), opposite),
     )
-    sql = exp.Case(ifs=[exp.If(this=test.copy(), true=made.copy()) for test, made in cases])
+    sql = exp.Case(ifs=[exp.If(this=test.copy(), true=value.copy()) for test, value in cases])
     return TypedExpression(sql, Kind.NUMBER, size=_union_magnitude(size.size, (0, 0)))
 
 
@@ -441,7 +441,7 @@ def cast_to(inner: TypedExpression, to: exp.Expr) -> TypedExpression:
 
 
 def _whole_in_range(number: TypedExpression, first: int, beyond: int, *, to_even: bool) -> TypedExpression:
-    made = rounded_to_even(number) if to_even else rounded(number, 0)
+    whole = rounded_to_even(number) if to_even else rounded(number, 0)
     # −128.5 is even as −128, 127.5 as 128.
     least = exp.GTE if to_even or first < -(2**53) else exp.GT
     inside = exp.And(
@@ -450,7 +450,7 @@ def _whole_in_range(number: TypedExpression, first: int, beyond: int, *, to_even
             this=parenthesize(copy_expression(number.sql)), expression=number_literal(beyond - 0.5)
         ),
     )
-    return _only_if(inside, made, number, 1)
+    return _only_if(inside, whole, number, 1)
 
 
 def _decimal(inner: TypedExpression, precision: int, scale: int) -> TypedExpression:
@@ -463,24 +463,24 @@ def _decimal(inner: TypedExpression, precision: int, scale: int) -> TypedExpress
             why="its digits would be converted to a double first, which rounds halves differently",
             fix="write ROUND(CAST(… AS DOUBLE), 2)",
         )
-    made = rounded(inner, scale)
+    decimal = rounded(inner, scale)
     most = Fraction(10) ** (precision - scale) - Fraction(1, 2 * 10**scale)
     inside = exp.LT(this=exp.Abs(this=copy_expression(inner.sql)), expression=number_literal(most))
-    return _only_if(inside, made, inner, Fraction(1, 10**scale))
+    return _only_if(inside, decimal, inner, Fraction(1, 10**scale))
 
 
 def _only_if(
-    inside: exp.Expr, made: TypedExpression, number: TypedExpression, off: Fraction | int
+    inside: exp.Expr, result: TypedExpression, number: TypedExpression, off: Fraction | int
 ) -> TypedExpression:
     """NULL unless the number is in range; the result differs from it by at most this."""
     bounds = number.bounds and (number.bounds[0] - off, number.bounds[1] + off)
-    return replace(made, sql=exp.Case(ifs=[exp.If(this=inside, true=made.sql)]), bounds=bounds)
+    return replace(result, sql=exp.Case(ifs=[exp.If(this=inside, true=result.sql)]), bounds=bounds)
 
 
 def _precision(to: exp.Expr) -> tuple[int, int]:
     """Precision and scale of a DECIMAL: 18 and 3 by default."""
-    given = [param.this.name if isinstance(param, exp.DataTypeParam) else "" for param in to.expressions]
-    digits = [int(each) if each.isdigit() else -1 for each in given] or [18, 3]
+    texts = [param.this.name if isinstance(param, exp.DataTypeParam) else "" for param in to.expressions]
+    digits = [int(each) if each.isdigit() else -1 for each in texts] or [18, 3]
     precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
     if len(digits) > 2 or not 1 <= precision <= 38 or not 0 <= scale <= min(precision, _MAX_SCALE):
         raise Unsupported(

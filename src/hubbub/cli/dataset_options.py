@@ -1,0 +1,349 @@
+"""Options of the commands that open data: which rows, for whom, who pays, and what is asked of them."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from hubbub.accounting.budget import LARGE_EPSILON
+from hubbub.cli.options import (
+    parse_above_zero,
+    parse_bounds,
+    parse_confidence,
+    parse_count,
+    parse_delta,
+    parse_errors,
+    parse_group_keys,
+    parse_public_tables,
+    parse_types,
+)
+from hubbub.config import ROW
+from hubbub.config_lookup import find_config
+from hubbub.errors import InvalidInput
+from hubbub.unit import Unit, Window
+
+if TYPE_CHECKING:
+    from hubbub.config import Config
+    from hubbub.dataset import Dataset
+    from hubbub.sql.composite_plan import AnyPlan
+
+__all__ = ["DatasetOptions", "LargeEpsilon", "Population", "QueryOptions", "with_options"]
+
+Pairs = list[str] | None
+"""NAME=VALUE, several times."""
+Population = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Public number of people: δ must be below 1/N."),
+]
+LargeEpsilon = Annotated[
+    bool,
+    typer.Option(
+        "--allow-large-epsilon", help=f"Allow an ε above {LARGE_EPSILON}, which protects almost nobody."
+    ),
+]
+_DATA, _LEDGER = "Data", "Ledger"
+"""The panels of the help; what is asked of the data comes before them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """Which data is opened, and which account pays: each field is a parameter of the commands."""
+
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV, Parquet, a pattern such as 'visits_*.parquet', a DuckDB database, or a hubbub.toml.",
+        ),
+    ]
+    keys: Annotated[
+        Pairs,
+        typer.Option(
+            metavar="COL=A,B,C", help="Public group keys; or COL=0:99, or COL=@FILE with one key per line."
+        ),
+    ] = None
+    allow_large_epsilon: LargeEpsilon = False
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN|row",
+            help="The privacy unit: a column, or 'row' if each row is one person.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Name of the table in the query; of a database, the table.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    types: Annotated[
+        Pairs,
+        typer.Option(
+            "--type",
+            metavar="COL=TYPE",
+            help="Type of a column: number, text, boolean, date or timestamp.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    public: Annotated[
+        Pairs,
+        typer.Option(metavar="NAME=FILE", help="A public table to join.", rich_help_panel=_DATA),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Encoding of CSV files, such as latin-1; UTF-8 if omitted.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    quotes: Annotated[
+        bool | None,
+        typer.Option(
+            "--quotes/--no-quotes",
+            help="Allow quoted CSV fields; with --no-quotes each line is a row, whatever is in it.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window",
+            metavar="COL=PERIOD",
+            help="Only the rows of a period, which has its own budget, such as day=2026-11.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    new_rows: Annotated[
+        bool,
+        typer.Option(
+            "--new-rows",
+            help="Owner only: assert that no other account pays for these rows.",
+            rich_help_panel=_DATA,
+        ),
+    ] = False
+    override: Annotated[
+        bool,
+        typer.Option(
+            "--override",
+            help="Owner only, recorded: ignore the unit, ledger, account or budget in hubbub.toml.",
+            rich_help_panel=_DATA,
+        ),
+    ] = False
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            "--ledger",
+            metavar="FILE",
+            help="Ledger that records every charge: a file or postgresql://…",
+            envvar="HUBBUB_LEDGER",
+            rich_help_panel=_LEDGER,
+        ),
+    ] = None
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Account of the ledger; named after the table if omitted.",
+            rich_help_panel=_LEDGER,
+        ),
+    ] = None
+    analyst: Annotated[
+        str | None,
+        typer.Option(
+            "--analyst",
+            metavar="NAME",
+            help="Analyst who asks, with a budget granted by the owner.",
+            rich_help_panel=_LEDGER,
+        ),
+    ] = None
+    version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Version of the data: each query has one answer per version.",
+            rich_help_panel=_LEDGER,
+        ),
+    ] = None
+
+    def open_dataset(self, *, population: str | None = None) -> "Dataset":
+        """Open the data; no row is read."""
+        import hubbub
+
+        declared = find_config(self.file)
+        if self.unit is None and declared is None:
+            raise InvalidInput(
+                "--unit is missing",
+                why="it says who is protected",
+                fix=f"add --unit with the column that identifies people, or --unit {ROW} if each row is one "
+                "person; hubbub init declares it once",
+            )
+        return hubbub.open(
+            self.file,
+            unit=None if self.unit is None else Unit.row() if self.unit.lower() == ROW else Unit(self.unit),
+            table=self.table,
+            types={name: kind.value for name, kind in parse_types(self.types or ()).items()},
+            public=parse_public_tables(self.public or ()),
+            population=None if population is None else parse_count(population, "population"),
+            ledger=self.ledger,
+            account=self.account,
+            analyst=self.analyst,
+            version=self.version,
+            window=None if self.window is None else _parse_window(self.window, declared),
+            new_rows=self.new_rows,
+            override=self.override,
+            encoding=self.encoding,
+            quotes=self.quotes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions(DatasetOptions):
+    """What a query asks, what it may cost, and how contributions are bounded."""
+
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="One SELECT statement; the table is named after the file.")
+    ]
+    epsilon: Annotated[
+        str | None, typer.Option(metavar="E", help="Privacy cost ε of the whole query, such as 0.5 or 1/2.")
+    ] = None
+    delta: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="Additive slack δ; required if group keys are selected privately."),
+    ] = None
+    error: Annotated[
+        Pairs,
+        typer.Option(
+            "--error",
+            metavar="NAME=WIDTH",
+            help="Target half-width, such as n=50: finds the least ε that keeps it.",
+        ),
+    ] = None
+    bounds: Annotated[
+        Pairs,
+        typer.Option(
+            metavar="COL=LO:HI",
+            help="Public bounds, to clamp values; COL=auto estimates them privately.",
+        ),
+    ] = None
+    rows_per_unit: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Maximum rows per privacy unit; estimated privately if omitted."),
+    ] = None
+    groups_per_unit: Annotated[
+        str | None, typer.Option(metavar="N", help="Maximum groups per privacy unit.")
+    ] = None
+    rows_per_group: Annotated[
+        str | None, typer.Option(metavar="N", help="Maximum rows per privacy unit in each group.")
+    ] = None
+    population: Population = None
+    confidence: Annotated[str, typer.Option(metavar="C", help="Confidence level of the intervals.")] = "0.95"
+    bounding_report: Annotated[
+        bool,
+        typer.Option(
+            "--bounding-report", help="Spend ε/10 to measure how many units exceed a contribution bound."
+        ),
+    ] = False
+    no_intervals: Annotated[
+        bool,
+        typer.Option(
+            "--no-intervals",
+            help="Answers without intervals; medians and other quantiles then use all of ε.",
+        ),
+    ] = False
+
+    def make_plan(self, data: "Dataset") -> "AnyPlan":
+        """Plan the query; nothing is spent."""
+        if self.epsilon is not None and self.error:
+            raise InvalidInput(
+                "both --epsilon and --error are given",
+                why="each determines the other",
+                fix="give exactly one of --epsilon and --error",
+            )
+        plan = data.sql(
+            self.sql,
+            epsilon=None if self.epsilon is None else parse_above_zero(self.epsilon, "epsilon"),
+            delta=None if self.delta is None else parse_delta(self.delta),
+            error=parse_errors(self.error) if self.error else None,
+            rows_per_unit=_parse_limit(self.rows_per_unit, "rows_per_unit"),
+            groups_per_unit=_parse_limit(self.groups_per_unit, "groups_per_unit"),
+            rows_per_group=_parse_limit(self.rows_per_group, "rows_per_group"),
+            bounds=parse_bounds(self.bounds or (), self.sql),
+            keys=parse_group_keys(self.keys or (), data.tables),
+            confidence=parse_confidence(self.confidence),
+            bounding_report=self.bounding_report,
+            intervals=not self.no_intervals,
+            allow_large_epsilon=self.allow_large_epsilon,
+        )
+        str(plan)  # what cannot be measured is refused now, not after the charge
+        return plan
+
+
+_Options = TypeVar("_Options", bound=DatasetOptions)
+
+
+def with_options(
+    options: type[_Options], *, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function that takes all options as one object, before parameters of its own.
+
+    Typer reads a signature: it becomes FILE, the fields of `options` itself, the function's own parameters,
+    and then the fields that `options` inherits.
+
+    Args:
+        options: the class of the object; its fields become parameters.
+        without: fields that this command does not have.
+    """
+    shared = [field for field in dataclasses.fields(options) if field.name not in without]
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in shared
+    ]
+    first, rest = parameters[:1], parameters[1:]
+    own_fields = [each for each in rest if each.name in options.__annotations__]
+    others = [each for each in rest if each.name not in options.__annotations__]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command).parameters.values())[1:]
+
+        def run(**values: Any) -> None:
+            command(options(**{field.name: values.pop(field.name) for field in shared}), **values)
+
+        signature = [*first, *own_fields, *own, *others]
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature]
+        )
+        run.__annotations__ = {each.name: each.annotation for each in signature}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate
+
+
+def _parse_limit(text: str | None, name: str) -> int | None:
+    return None if text is None else parse_count(text, name)
+
+
+def _parse_window(text: str, declared: "Config | None") -> Window | str:
+    """A period of the declared column, or a column and a period: day=2026-11."""
+    column, equals, period = text.partition("=")
+    if not equals and (declared is None or declared.window is None):
+        raise InvalidInput(
+            "--window has no column",
+            why="a date in each row decides which window it is in",
+            fix="write --window day=2026-11, or declare window in hubbub.toml",
+        )
+    return Window.of(column, period) if equals else text

@@ -1,0 +1,31 @@
+"""`hubbub functions`: the SQL functions that are accepted."""
+
+from typing import Annotated
+
+import typer
+
+from hubbub.cli.terminal import print_line
+
+__all__ = ["functions"]
+
+Word = Annotated[
+    str | None, typer.Argument(metavar="[WORD]", help="Show only functions with this in their name.")
+]
+
+
+def functions(word: Word = None) -> None:
+    """List the SQL functions that are accepted: on rows, as aggregates, and over released values.
+
+    In the examples x and y are numbers, t is a text, b a truth value, d a date, m a timestamp.
+
+
+    hubbub functions
+    hubbub functions date
+    """
+    from hubbub.report.tables import align_rows
+    from hubbub.sql.function_list import list_entries
+
+    entries = [entry for entry in list_entries() if word is None or word.upper() in entry.example.upper()]
+    rows = [[entry.example, entry.kind, entry.engines, entry.use] for entry in entries]
+    for line in align_rows([["function", "result", "engines", "used on"], *rows]):
+        print_line(line)

@@ -1,0 +1,162 @@
+"""The SQL functions that are accepted: of one row, of many rows, and of released values.
+
+Functions of one row are listed by examples. Compiling these gives their kinds and engines: the list says
+what the analyzer does, not what somebody wrote down.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+import sqlglot
+from sqlglot import exp
+
+from hubbub.engines.dialect import is_portable
+from hubbub.engines.schema import Column, Kind
+from hubbub.sql.expressions import compile_expression
+from hubbub.sql.released_sql import list_functions
+from hubbub.sql.scalar_types import Scope
+
+__all__ = ["FunctionEntry", "find_nearest", "list_entries", "render_markdown"]
+
+_ROW_EXAMPLES = """
+    x + y ; x - y ; x * y ; x / y ; x // y ; x % y ; -x ; ABS(x) ; FLOOR(x) ; CEIL(x) ; ROUND(x, 2)
+    ; SIGN(x) ; SQRT(x) ; LN(x) ; EXP(x) ; POWER(x, 2) ; LEAST(x, y) ; GREATEST(x, y) ; x = y ; x <
+    y ; x BETWEEN 1 AND 2 ; x IN (1, 2) ; x IS NULL ; t LIKE 'a%' ; t ILIKE 'a%' ; b AND b ; b OR b
+    ; NOT b ; CASE WHEN b THEN x ELSE y END ; IF(b, x, y) ; COALESCE(x, y) ; NULLIF(x, y) ; LOWER(t)
+    ; UPPER(t) ; TRIM(t) ; LENGTH(t) ; SUBSTRING(t, 1, 2) ; LEFT(t, 2) ; t || t ; CONCAT(t, t) ;
+    STARTS_WITH(t, 'a') ; EXTRACT(year FROM d) ; YEAR(d) ; QUARTER(d) ; MONTH(d) ; WEEK(d) ; DAY(d)
+    ; DAYOFWEEK(d) ; HOUR(m) ; MINUTE(m) ; DATE_TRUNC('month', d) ; DATE_DIFF('day', d, d) ; CAST(t
+    AS DOUBLE) ; CAST(x AS VARCHAR) ; CAST(t AS DATE) ; CAST(m AS DATE) ; TRY_CAST(t AS TIMESTAMP)
+"""
+_AGGREGATES = """
+    COUNT(*) ; COUNT(x) ; COUNT(DISTINCT x) ; COUNT_IF(b) ; SUM(x) ; AVG(x) ; VARIANCE(x) ;
+    VAR_POP(x) ; STDDEV(x) ; STDDEV_POP(x) ; COVAR_SAMP(x, y) ; COVAR_POP(x, y) ; CORR(x, y) ;
+    MEDIAN(x) ; MIN(x) ; MAX(x) ; QUANTILE_CONT(x, 0.9) ; PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER
+    BY x) ; APPROX_QUANTILE(x, 0.9) ; APPROX_COUNT_DISTINCT(x) ; SUM(x) FILTER (WHERE b)
+"""
+_SCOPE = Scope(
+    {
+        "r": tuple(
+            Column(name, kind)
+            for name, kind in (
+                *(("x", Kind.NUMBER), ("y", Kind.NUMBER), ("t", Kind.TEXT), ("b", Kind.BOOLEAN)),
+                *(("d", Kind.DATE), ("m", Kind.TIMESTAMP)),
+            )
+        )
+    }
+)
+_NEAREST = {
+    "LOG": "LN",
+    "LOG10": "LN",
+    "LOG2": "LN",
+    "STDEV": "STDDEV",
+    "CHAR_LENGTH": "LENGTH",
+    "LEN": "LENGTH",
+    "STRFTIME": "EXTRACT",
+    "TIME_TO_STR": "EXTRACT",
+    "TO_CHAR": "EXTRACT",
+    "DAYNAME": "DAYOFWEEK",
+    "MONTHNAME": "MONTH",
+    "REGEXP_MATCHES": "LIKE",
+    "REGEXP_LIKE": "LIKE",
+    "CONTAINS": "LIKE",
+    "STR_POSITION": "LIKE",
+    "REGEXP_EXTRACT": "SUBSTRING",
+    "SPLIT_PART": "SUBSTRING",
+    "RIGHT": "SUBSTRING",
+    "REPLACE": "CASE",
+    "DATE_ADD": "DATE_DIFF",
+    "DATE_SUB": "DATE_DIFF",
+    "INITCAP": "UPPER",
+    "ARRAY_AGG": "COUNT",
+    "LIST": "COUNT",
+    "GROUP_CONCAT": "COUNT",
+    "STRING_AGG": "COUNT",
+    "MODE": "COUNT",
+    "ANY_VALUE": "MEDIAN",
+    "ARG_MAX": "MAX",
+}
+"""For functions of other names, the one that does most of the same."""
+
+
+@dataclass(frozen=True)
+class FunctionEntry:
+    """A function that is accepted."""
+
+    example: str
+    """As it is written; x and y are numbers, t is a text, b a truth value, d a date, m a timestamp."""
+    kind: str
+    """Of its result."""
+    engines: str
+    use: str
+    """Where it can be used: on rows, as an aggregate, or over released values."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.example.partition("(")[0].strip().upper()
+
+
+@cache
+def list_entries() -> tuple[FunctionEntry, ...]:
+    """All functions that are accepted."""
+    return tuple(_entries())
+
+
+def _split(examples: str) -> list[str]:
+    return [" ".join(example.split()) for example in examples.split(";")]
+
+
+def _entries() -> Iterator[FunctionEntry]:
+    for example in _split(_ROW_EXAMPLES):
+        typed = compile_expression(sqlglot.parse_one(example, read="duckdb"), _SCOPE)
+        engines = "all" if is_portable(typed.sql) else "DuckDB"
+        yield FunctionEntry(example, typed.kind.value, engines, "rows")
+    for example in _split(_AGGREGATES):
+        yield FunctionEntry(example, Kind.NUMBER.value, "all", "aggregate")
+    for name in list_functions():
+        yield FunctionEntry(f"{name}(…)", "as in DuckDB", "all", "released values")
+
+
+def find_nearest(node: exp.Expr) -> str | None:
+    """The accepted function that is nearest to one that is not; None if there is none."""
+    name = (
+        str(node.this)
+        if isinstance(node, exp.Anonymous)
+        else type(node).sql_name()
+        if isinstance(node, exp.Func)
+        else ""
+    )
+    names = {
+        entry.name for entry in list_entries() if entry.use != "released values" and "(" in entry.example
+    }
+    close = get_close_matches(name.upper(), names, 1, 0.75)
+    return _NEAREST.get(name.upper()) or (close[0] if close else None)
+
+
+def render_markdown() -> str:
+    """The list as a page."""
+    lines = [
+        "# Functions",
+        "",
+        "Made by `make docs` from what is accepted; `hubbub functions` prints the same. In the examples",
+        "x and y are numbers, t is a text, b a truth value, d a date and m a timestamp. What functions of",
+        "rows mean is in [queries](queries.md), under semantics of functions.",
+    ]
+    titles = {
+        "rows": "On rows: WHERE, GROUP BY, and the arguments of aggregates",
+        "aggregate": "Aggregates",
+        "released values": "Over released values",
+    }
+    for use, title in titles.items():
+        lines += ["", f"## {title}", ""]
+        entries = [entry for entry in list_entries() if entry.use == use]
+        if use == "released values":
+            lines.append(", ".join(f"`{entry.name}`" for entry in entries) + ".")
+            continue
+        lines += ["| function | result | engines |", "|---|---|---|"]
+        cells = ((entry.example.replace("|", "\\|"), entry.kind, entry.engines) for entry in entries)
+        lines += [f"| `{example}` | {kind} | {engines} |" for example, kind, engines in cells]
+    return "\n".join(lines) + "\n"

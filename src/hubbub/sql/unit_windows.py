@@ -1,0 +1,139 @@
+"""Windows over the rows of one unit: PARTITION BY the unit's key, and more if wanted.
+
+Such a window stays within one unit, so a row is still a function of its own unit's rows. ROW_NUMBER breaks
+ties by all columns of the row: equal rows are alike, and nothing else decides which comes first.
+
+Proof: docs/proofs/bounding.md, "Windows of one unit"
+"""
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from hubbub.engines.schema import Kind
+from hubbub.engines.total_functions import DOUBLE
+from hubbub.errors import Refused, Unsupported
+from hubbub.sql.scalar_types import Scope, TypedExpression, describe_construct, unknown_type_compared
+
+__all__ = ["compile_window", "has_aggregate"]
+
+_RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
+_AGGREGATES = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
+
+
+def compile_window(
+    node: exp.Window,
+    scope: Scope,
+    unit: exp.Expr | None,
+    compile_expression: Callable[[exp.Expr, Scope], TypedExpression],
+    compile_aggregate: Callable[[exp.Expr], TypedExpression],
+) -> TypedExpression:
+    """The window in a form that no row can make fail, over the rows of one unit.
+
+    Args:
+        node: the window.
+        scope: the columns of the rows.
+        unit: the unit's column; None if each row is a unit.
+        compile_expression: compiles an expression of one row.
+        compile_aggregate: compiles an aggregate over the rows of one unit.
+
+    Guarantee: its value is a function of the rows of its row's own unit, the same on every engine.
+    Proof: docs/proofs/bounding.md, "Windows of one unit"
+    """
+    keys = [compile_expression(part, scope) for part in node.args.get("partition_by") or []]
+    if unit is None or not any(key.column is not None and key.column.is_unit for key in keys):
+        raise Refused(
+            "a window goes over rows of several units",
+            why="one person could change a row that stands for others",
+            fix="add PARTITION BY with the unit's key, or compute it from the released table",
+        )
+    if node.args.get("spec") is not None or node.args.get("alias") is not None:
+        raise Unsupported(
+            "a window with a frame or a name is not supported here",
+            why="engines disagree on frames over equal rows",
+            fix="leave the frame out: with ORDER BY it goes from the first row to the current one",
+        )
+    order = node.args.get("order")
+    ordered = [
+        part
+        for item in (order.expressions if order else ())
+        for part in _order(item, scope, compile_expression)
+    ]
+    function = node.this
+    if isinstance(function, exp.RowNumber):
+        ordered += [part for column in _columns(scope) for part in _ordered(column, is_descending=False)]
+    elif not isinstance(function, _AGGREGATES + _RANKS):
+        raise Unsupported(
+            f"{describe_construct(function)} is not supported over the rows of a unit",
+            why="ROW_NUMBER, RANK, DENSE_RANK, COUNT, SUM, AVG, MIN and MAX are",
+            fix="use one of these",
+        )
+    partition = [
+        key.sql.copy() for key in keys if not key.is_literal and not (key.column and key.column.is_unit)
+    ]
+    partition.append(unit.copy())
+
+    def over(call: exp.Expr) -> exp.Window:
+        by = exp.Order(expressions=[each.copy() for each in ordered]) if ordered else None
+        return exp.Window(this=call, partition_by=[each.copy() for each in partition], order=by)
+
+    if isinstance(function, _RANKS):
+        number = exp.Cast(this=over(type(function)()), to=DOUBLE.copy())
+        return TypedExpression(number, Kind.NUMBER, size=(0, 64))
+    if isinstance(function.this, exp.Distinct):
+        raise Unsupported("DISTINCT in a window", why="engines disagree on it", fix="leave DISTINCT out")
+    typed = compile_aggregate(function)
+    holder = exp.Paren(this=typed.sql.copy())
+    for call in list(holder.find_all(exp.AggFunc)):
+        call.replace(over(call.copy()))
+    return TypedExpression(
+        holder, typed.kind, typed.bounds, typed.keys, size=typed.size, is_complete=typed.is_complete
+    )
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    """True if an expression has an aggregate over rows, outside of windows and sub-queries."""
+    if isinstance(node, (exp.Window, exp.Select, exp.SetOperation)):
+        return False
+    if isinstance(node, exp.AggFunc):
+        return True
+    parts = (part for value in node.args.values() for part in (value if isinstance(value, list) else [value]))
+    return any(has_aggregate(part) for part in parts if isinstance(part, exp.Expr))
+
+
+def _order(
+    item: exp.Expr, scope: Scope, compile_expression: Callable[[exp.Expr, Scope], TypedExpression]
+) -> list[exp.Ordered]:
+    typed = compile_expression(item.this, scope)
+    if typed.kind is Kind.OPAQUE:
+        raise unknown_type_compared()
+    nulls_first = bool(item.args.get("nulls_first"))
+    return _ordered(typed.sql, is_descending=bool(item.args.get("desc")), nulls_first=nulls_first)
+
+
+def _ordered(sql: exp.Expr, *, is_descending: bool, nulls_first: bool = False) -> list[exp.Ordered]:
+    """NULL first or last by an expression of its own: engines disagree on where it is."""
+    missing = exp.If(
+        this=exp.Is(this=exp.Paren(this=sql.copy()), expression=exp.Null()), true=exp.Literal.number(1)
+    )
+    indicator = exp.Case(ifs=[missing], default=exp.Literal.number(0))
+    return [
+        exp.Ordered(this=indicator, desc=nulls_first, nulls_first=False),
+        exp.Ordered(this=sql.copy(), desc=is_descending, nulls_first=False),
+    ]
+
+
+def _columns(scope: Scope) -> list[exp.Expr]:
+    """All columns that can be compared; of others nothing is visible but whether they are NULL."""
+    columns: list[exp.Expr] = []
+    for alias, source in scope.sources.items():
+        for column in source:
+            if column.is_unit:
+                continue
+            name = exp.column(
+                exp.to_identifier(column.name, quoted=True), exp.to_identifier(alias, quoted=True)
+            )
+            columns.append(
+                name if column.kind is not Kind.OPAQUE else exp.Is(this=name, expression=exp.Null())
+            )
+    return columns

@@ -1,0 +1,413 @@
+"""From declared columns to a domain: categories, bounds, NULLs, functions and rules, all public.
+
+What is not declared is refused here, before anything is charged.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from fractions import Fraction
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from hubbub.engines.schema import Column as TableColumn
+from hubbub.engines.schema import Key, Kind, Table, parse_bounds, parse_group_key, parse_group_keys
+from hubbub.errors import InvalidInput
+from hubbub.numbers import parse_positive, parse_rational
+from hubbub.synthesis.domain import (
+    MAX_CELLS,
+    Column,
+    ColumnKind,
+    Condition,
+    Domain,
+    Function,
+    Rule,
+    to_number,
+)
+
+__all__ = ["SynopsisDeclarations", "make_domain", "parse_rule", "with_public_bins"]
+
+_MAX_SINGLE_VALUES = 128
+"""A column of at most this many values has a cell for each, if nobody declares cuts."""
+_PUBLIC_BINS = 32
+_COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], bool]] = {
+    exp.EQ: operator.eq,
+    exp.NEQ: operator.ne,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+}
+_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+
+
+@dataclass(frozen=True)
+class SynopsisDeclarations:
+    """What is declared for synopses besides the keys and bounds of columns."""
+
+    columns: tuple[str, ...] | None = None
+    """The columns of the domain; all declared ones if None."""
+    cuts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Where bins of numbers and dates begin."""
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """Columns with values that are multiples of a step, such as 1 for years."""
+    nulls: tuple[str, ...] = ()
+    """Columns with a cell for NULL."""
+    other: tuple[str, ...] = ()
+    """Columns with a cell for all categories that are not declared."""
+    functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For a target column, its source column and the target's category for each of the source's."""
+    impossible: tuple[str, ...] = ()
+    """Conditions that no row satisfies, such as "age < 15 AND marital = 'married'"."""
+    focus: str | None = None
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    """Bounds of columns, besides those of the table."""
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """Categories of columns, besides those of the table."""
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Any]) -> "SynopsisDeclarations":
+        """Make them from entries by name, as in a hubbub.toml."""
+        fields: dict[str, Any] = {}
+        for name, value in entries.items():
+            is_list = name in {"columns", "nulls", "other", "impossible"}
+            if is_list and (isinstance(value, str) or not all(isinstance(each, str) for each in value)):
+                raise InvalidInput(
+                    f"{name} is not a list of texts",
+                    why="it names columns, or conditions",
+                    fix="write a list",
+                )
+            fields[name] = tuple(value) if is_list else value
+        return cls(**fields)
+
+
+def make_domain(table: Table, declared: SynopsisDeclarations) -> Domain:
+    """The domain of a table, from what is declared about it.
+
+    Args:
+        table: its columns, with declared keys and bounds.
+        declared: what else is declared.
+    """
+    table = _with_declared(table, declared)
+    for name in (
+        *(declared.columns or ()), *declared.cuts, *declared.steps, *declared.nulls, *declared.other,
+        *declared.functions, *([declared.focus] if declared.focus else []),
+    ):  # fmt: skip
+        table.find(name)
+    listed = [table.find(name).name for name in declared.columns or ()]
+    chosen = [each for each in table.columns if (each.name in listed if listed else not each.is_unit)]
+    ranges = {table.find(name).name for name in (*declared.bounds, *declared.cuts)}
+    for each in chosen:
+        if each.name in ranges and each.kind not in {Kind.NUMBER, Kind.DATE}:
+            raise InvalidInput(
+                f"bounds or cuts are declared for {each.name}, which is of type {each.kind.value}",
+                why="only numbers and dates have bins",
+                fix=f"declare {{types={each.name}=number}} or date; columns of CSV files are texts",
+            )
+    missing = [each.name for each in chosen if not _is_declared(each, table, declared)]
+    units = [each.name for each in chosen if each.is_unit]
+    if missing or units or not chosen:
+        raise InvalidInput(
+            f"the values of {', '.join(missing or units or ['the columns'])} are not declared"
+            if not units
+            else f"{units[0]} identifies the privacy unit, and cannot be a column of a synopsis",
+            why="cells that are read from the rows would disclose them; nothing was charged",
+            fix="declare {keys=name=a,b,c} for categories, {bounds=name=0:100} for numbers, cuts for dates; "
+            "or name the columns to use",
+        )
+    columns = tuple(_make_column(each, table, declared) for each in chosen)
+    plain = Domain(columns)
+    rules = tuple(parse_rule(text, plain) for text in declared.impossible)
+    forced: dict[str, list[Fraction]] = {name: [] for name in plain.names}
+    for rule in rules:
+        for condition in rule.impossible:
+            forced[condition.column] += condition.cuts
+    columns = tuple(
+        column.with_forced_cuts(forced[column.name]) if column.is_binned else column for column in columns
+    )
+    functions = tuple(_make_function(name, each, plain, table) for name, each in declared.functions.items())
+    focus = None if declared.focus is None else table.find(declared.focus).name
+    return Domain(columns, functions, rules, focus)
+
+
+def _with_declared(table: Table, declared: SynopsisDeclarations) -> Table:
+    """The table with bounds and keys that were declared besides its own."""
+    columns = {column.name: column for column in table.columns}
+    for name, ends in declared.bounds.items():
+        column = columns[table.find(name).name]
+        columns[column.name] = replace(column, bounds=parse_bounds(ends, name))
+    for name, values in declared.keys.items():
+        column = columns[table.find(name).name]
+        keys = parse_group_keys(values, name, column.kind)
+        columns[column.name] = replace(column, keys=keys, is_complete=False)
+    return replace(table, columns=tuple(columns.values()))
+
+
+def with_public_bins(domain: Domain) -> Domain:
+    """The domain with public bins where cuts are not declared: single values, or 32 bins of equal width."""
+    changed = []
+    for column in domain.columns:
+        if not column.finds_bins:
+            continue
+        low, high = column.bounds
+        width = (high - low) / _PUBLIC_BINS
+        if column.unit is not None:
+            values = (high - low) / column.unit + 1
+            if values <= _MAX_SINGLE_VALUES:
+                # The last bin holds the highest value alone.
+                edges = tuple(low + column.unit * n for n in range(int(values) + 1))
+                changed.append(replace(column, edges=edges, finds_bins=False, ends_after_last=True))
+                continue
+            width = max(Fraction(1), Fraction(round(width / column.unit))) * column.unit
+        changed.append(column.with_cuts(low + width * n for n in range(1, int((high - low) / width) + 1)))
+    return domain.with_columns(*changed)
+
+
+def _is_declared(column: TableColumn, table: Table, declared: SynopsisDeclarations) -> bool:
+    has_cuts = any(table.find(name).name == column.name for name in declared.cuts)
+    if column.kind in {Kind.NUMBER, Kind.DATE} and (column.bounds is not None or has_cuts):
+        return True
+    return column.keys is not None and column.kind is not Kind.OPAQUE
+
+
+def _make_column(column: TableColumn, table: Table, declared: SynopsisDeclarations) -> Column:
+    name = column.name
+
+    def has(names: Iterable[str]) -> bool:
+        return any(table.find(each).name == name for each in names)
+
+    def find(values: Mapping[str, Any]) -> Any:
+        return next((value for key, value in values.items() if table.find(key).name == name), None)
+
+    is_nullable, cuts, step = has(declared.nulls), find(declared.cuts), find(declared.steps)
+    if column.keys is not None and column.bounds is None:
+        if cuts is not None or step is not None:
+            raise InvalidInput(
+                f"cuts or a step are declared for {name}, which has categories",
+                why="only bins of numbers and dates have them",
+                fix=f"declare bounds for {name} instead of keys, or leave them out",
+            )
+        if len(column.keys) > MAX_CELLS:
+            raise InvalidInput(
+                f"{name} has more than {MAX_CELLS} keys",
+                why="each is one cell of every table",
+                fix="declare fewer keys, with a cell for other values",
+            )
+        # Booleans have NULL among their keys by their type alone: a cell for it must be declared.
+        keys = [key for key in column.keys if key is not None] if column.is_complete else column.keys
+        return Column.of_categories(name, keys, is_nullable=is_nullable, has_other=has(declared.other))
+    if has(declared.other):
+        raise InvalidInput(
+            f"{name} has bins, and a cell for other values is declared for it",
+            why="values beyond the bounds are counted in the outer bins",
+            fix="leave it out",
+        )
+    is_date = column.kind is Kind.DATE
+    made_step = parse_positive(step, f"the step of {name}") if step is not None else None
+    ends = None if cuts is None else [_parse_end(cut, name, is_date=is_date) for cut in cuts]
+    bounds = column.bounds
+    if bounds is None:  # the outer cuts are its bounds
+        if ends is None or len(ends) < 2:
+            raise InvalidInput(
+                f"{name} has no bounds, and fewer than two cuts",
+                why="its first and its last cut are its bounds",
+                fix="name where its first bin begins, and where its last one ends",
+            )
+        bounds = min(ends), max(ends)
+    return Column.of_numbers(
+        name,
+        bounds,
+        cuts=ends,
+        unit=Fraction(1) if is_date and made_step is None else made_step,
+        is_nullable=is_nullable,
+        kind=ColumnKind.DATES if is_date else ColumnKind.NUMBERS,
+    )
+
+
+def _parse_end(value: Any, name: str, *, is_date: bool) -> Fraction:
+    if isinstance(value, str) and is_date:
+        try:
+            value = date.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(
+                f"a cut of {name} is not a date", why="its bins are of dates", fix="write 2026-11-15"
+            ) from None
+    if isinstance(value, date):
+        return Fraction(to_number(value))
+    return parse_rational(value, f"a cut of {name}")
+
+
+def _make_function(target: str, declared: Mapping[str, Any], domain: Domain, table: Table) -> Function:
+    names = (table.find(target).name, table.find(str(declared.get("of"))).name)
+    goal, source = (domain.column(name) for name in names)
+    value_table = declared.get("table")
+    if not isinstance(value_table, Mapping) or source.is_binned or goal.is_binned:
+        raise InvalidInput(
+            f"the function for {target} is not a table from categories to categories",
+            why="it is public: all its values are declared",
+            fix=f'pass {{"{target}": {{"of": "code", "table": {{"a1": "a"}}}}}}',
+        )
+    kinds = {name: table.find(name).kind for name in names}
+    values = {
+        _parse_category(key, source, kinds[source.name]): _parse_category(value, goal, kinds[goal.name])
+        for key, value in value_table.items()
+    }
+    cells = []
+    for cell in range(source.size):
+        label = source.decode(cell)
+        target_cell = _cell_of(goal, values[label]) if label in values else None  # type: ignore[index]
+        if label is None and None not in values:
+            target_cell = goal.null_cell
+        if cell == source.other_cell:
+            target_cell = goal.other_cell
+        if target_cell is None:
+            raise InvalidInput(
+                f"the function for {target} has no value for a category of {source.name}",
+                why="rows with that category would have no category of the target",
+                fix="complete the table",
+            )
+        cells.append(target_cell)
+    return Function(goal.name, source.name, tuple(cells))
+
+
+def _cell_of(column: Column, value: Any) -> int | None:
+    if value is None:
+        return column.null_cell
+    return column.categories.index(value) if value in column.categories else None
+
+
+def _parse_category(value: Any, column: Column, kind: Kind) -> Key:
+    # Keys of TOML tables are texts.
+    if kind is Kind.NUMBER and isinstance(value, str):
+        value = float(parse_rational(value, f"a category of {column.name}"))
+    return parse_group_key(value, column.name, kind)
+
+
+# Rules
+
+
+def parse_rule(text: str, domain: Domain) -> Rule:
+    """A rule from a condition that no row satisfies: comparisons with constants, joined by AND.
+
+    >>> domain = Domain((Column.of_numbers("age", (0, 100), unit=1), Column.of_categories("sex", ["f", "m"])))
+    >>> [condition.column for condition in parse_rule("age < 15 AND sex = 'm'", domain).impossible]
+    ['age', 'sex']
+    """
+    try:
+        tree = sqlglot.parse_one(text, read="duckdb")
+    except (sqlglot.errors.SqlglotError, AttributeError, TypeError):
+        raise _bad_rule(text) from None
+    parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
+    conditions: dict[str, Condition] = {}
+    for part in parts:
+        condition = _parse_condition(part, domain, text)
+        known = conditions.get(condition.column)
+        conditions[condition.column] = condition if known is None else _both(known, condition)
+    return Rule(tuple(conditions.values()), text)
+
+
+def _both(one: Condition, two: Condition) -> Condition:
+    lows = [each for each in (one.low, two.low) if each is not None]
+    highs = [each for each in (one.high, two.high) if each is not None]
+    return replace(
+        one,
+        categories=one.categories & two.categories,
+        low=max(lows, default=None),
+        high=min(highs, default=None),
+        is_range=one.is_range and two.is_range,
+        with_null=one.with_null and two.with_null,
+    )
+
+
+def _parse_condition(node: exp.Expr, domain: Domain, text: str) -> Condition:
+    node = node.unnest()
+    if isinstance(node, exp.Is) or (isinstance(node, exp.Not) and isinstance(node.this, exp.Is)):
+        inner = node if isinstance(node, exp.Is) else node.this
+        if not isinstance(inner.expression, exp.Null):
+            raise _bad_rule(text)
+        column = _find_column(inner.this, domain, text)
+        if isinstance(node, exp.Is):
+            return Condition(column.name, with_null=True)
+        return Condition(column.name, frozenset(column.categories), is_range=column.is_binned)
+    if isinstance(node, exp.Between):
+        low = _compare(node.this, exp.GTE, node.args["low"], domain, text)
+        return _both(low, _compare(node.this, exp.LTE, node.args["high"], domain, text))
+    if isinstance(node, exp.In) and node.expressions:
+        column = _find_column(node.this, domain, text)
+        if column.is_binned:
+            raise _bad_rule(text)
+        return Condition(column.name, frozenset(_constant(each, text) for each in node.expressions))
+    if type(node) in _COMPARISONS:
+        left, right = node.this, node.expression
+        if isinstance(left, exp.Column):
+            return _compare(left, type(node), right, domain, text)
+        return _compare(right, _MIRRORED[type(node)], left, domain, text)
+    raise _bad_rule(text)
+
+
+def _compare(left: exp.Expr, kind: type[exp.Expr], right: exp.Expr, domain: Domain, text: str) -> Condition:
+    column, value = _find_column(left, domain, text), _constant(right, text)
+    if not column.is_binned:
+        compare = _COMPARISONS[kind]
+        try:
+            return Condition(
+                column.name, frozenset(each for each in column.categories if compare(each, value))
+            )
+        except TypeError:
+            raise _bad_rule(text) from None
+    end = _parse_end(value, column.name, is_date=column.kind is ColumnKind.DATES)
+    step = column.unit
+    if kind in {exp.LTE, exp.GT, exp.EQ} and step is None:
+        raise InvalidInput(
+            "a rule compares a column without a step by <=, > or =",
+            why="bins begin at a value and end before one",
+            fix="write it with < and >=, or declare the step of the column",
+        )
+    after = end if step is None else end + step
+    ranges: dict[type[exp.Expr], tuple[Fraction | None, Fraction | None]] = {
+        exp.LT: (None, end),
+        exp.LTE: (None, after),
+        exp.GTE: (end, None),
+        exp.GT: (after, None),
+        exp.EQ: (end, after),
+    }
+    if kind not in ranges:
+        raise _bad_rule(text)
+    return Condition(column.name, low=ranges[kind][0], high=ranges[kind][1], is_range=True)
+
+
+def _find_column(node: exp.Expr, domain: Domain, text: str) -> Column:
+    if not isinstance(node, exp.Column):
+        raise _bad_rule(text)
+    name = next((each for each in domain.names if each.lower() == node.name.lower()), node.name)
+    return domain.column(name)
+
+
+def _constant(node: exp.Expr, text: str) -> Any:
+    if isinstance(node, exp.Neg):
+        return -_constant(node.this, text)
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Cast):
+        return _constant(node.this, text)
+    if not isinstance(node, exp.Literal):
+        raise _bad_rule(text)
+    return node.this if node.is_string else float(Fraction(node.this))
+
+
+def _bad_rule(text: str) -> InvalidInput:
+    return InvalidInput(
+        f"the rule {text!r} is not made of comparisons with constants, joined by AND",
+        why="it says which cells are impossible",
+        fix="write for example: age < 15 AND marital = 'married'",
+    )

@@ -1,0 +1,216 @@
+"""Which columns a model has: declared functions are left out, and values of large columns are merged.
+
+A column that is a function of another is computed from it when rows are made. Where the source has very many
+values, as a code of which the function is its category, the function is modelled, and the source is chosen
+within it by its noisy one-way table. Other columns of many values are merged: those with few rows, by a noisy
+table, become one cell.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.synthesis.binning import Bins
+from hubbub.synthesis.counting import Counts, Integers
+from hubbub.synthesis.domain import Domain, Function
+from hubbub.synthesis.graphical_model import Mask, Reals
+from hubbub.synthesis.junction_tree import Variables
+from hubbub.unit import Unit
+
+__all__ = ["Merging", "ModelledColumns", "ModelledTables", "choose_columns"]
+
+_MANY_VALUES = 64
+_MERGE_BELOW = 3.0
+"""Values with fewer rows than this many standard deviations are merged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merging:
+    """The cells of a column, merged into groups that are modelled; and how many rows each cell has."""
+
+    groups: Integers
+    """The group of each cell."""
+    masses: Reals
+    """The noisy number of rows of each cell, not negative: by it a cell is chosen within its group."""
+
+    @property
+    def size(self) -> int:
+        """The number of groups."""
+        return int(self.groups.max()) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class ModelledColumns:
+    """The columns of a model, as parts of a domain."""
+
+    domain: Domain
+    names: tuple[str, ...]
+    """The modelled columns, in the order of the domain."""
+    computed: tuple[Function, ...] = ()
+    """Columns that are computed from others, in an order in which their source is known."""
+    refined: tuple[Function, ...] = ()
+    """Functions that are modelled instead of their source, which is chosen within them."""
+    mergings: Mapping[str, Merging] = field(default_factory=dict)
+    bins: Mapping[str, Bins] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of modelled cells of each column."""
+        return tuple(
+            self.mergings[name].size if name in self.mergings else self.domain.column(name).size
+            for name in self.names
+        )
+
+    @property
+    def focus(self) -> int | None:
+        """The position of the focus column."""
+        return self.names.index(self.domain.focus) if self.domain.focus in self.names else None
+
+    @property
+    def columns_to_merge(self) -> tuple[str, ...]:
+        """The columns of which a noisy one-way table is needed before the model."""
+        many = [name for name in self.names if self._is_large(name)]
+        return (*many, *(each.source for each in self.refined))
+
+    def _is_large(self, name: str) -> bool:
+        column = self.domain.column(name)
+        return not column.is_binned and column.size > _MANY_VALUES
+
+    def merge(self, tables: Mapping[str, tuple[Reals, float]]) -> "ModelledColumns":
+        """Merge values with few rows.
+
+        Args:
+            tables: the noisy one-way table of each of `columns_to_merge`, and its standard deviation.
+        """
+        mergings: dict[str, Merging] = {}
+        for name, (noisy, sd) in tables.items():
+            # Half a row keeps every declared value possible.
+            masses = np.maximum(noisy, 0.5)
+            if name not in self.names:
+                function = next(each for each in self.refined if each.source == name)
+                mergings[name] = Merging(np.array(function.table, dtype=np.int64), masses)
+                continue
+            is_small = noisy < _MERGE_BELOW * sd
+            signatures = self._signatures(name)
+            groups: dict[tuple[int, bytes], int] = {}
+            cells = []
+            for cell in range(noisy.size):
+                key = (-1 if is_small[cell] else cell, signatures[cell] if is_small[cell] else b"")
+                cells.append(groups.setdefault(key, len(groups)))
+            mergings[name] = Merging(np.array(cells, dtype=np.int64), masses)
+        return replace(self, mergings=mergings)
+
+    def _signatures(self, name: str) -> list[bytes]:
+        """What rules say of each cell of a column: only cells with the same are merged."""
+        size = self.domain.column(name).size
+        signatures = [b""] * size
+        for names in self._rule_tables():
+            if name in names:
+                mask = np.moveaxis(self.domain.mask(names), names.index(name), 0)
+                signatures = [old + mask[cell].tobytes() for cell, old in enumerate(signatures)]
+        return signatures
+
+    def _rule_tables(self) -> list[tuple[str, ...]]:
+        names = {self.domain.ordered(rule.columns) for rule in self.domain.rules}
+        return sorted(names)
+
+    def masks(self) -> tuple[Mask, ...]:
+        """The structural zeros, as tables of the modelled columns."""
+        sources = {each.target: each for each in self.computed}
+        masks = []
+        for names in self._rule_tables():
+            possible = self.domain.mask(names)
+            columns = list(names)
+            for axis, name in enumerate(names):
+                # A rule about a computed column is one about its source.
+                while columns[axis] in sources:
+                    function = sources[columns[axis]]
+                    possible = np.take(possible, np.array(function.table), axis=axis)
+                    columns[axis] = function.source
+                if columns[axis] in self.mergings:
+                    possible = _any_of_groups(possible, axis, self.mergings[columns[axis]])
+                del name
+            masks.append(self._to_mask(columns, possible))
+        return tuple(mask for mask in masks if not mask.possible.all())
+
+    def _to_mask(self, columns: list[str], possible: NDArray[np.bool_]) -> Mask:
+        """Sort the axes; two columns that became one are its diagonal."""
+        distinct = sorted(set(columns), key=self.names.index)
+        letters = {name: at for at, name in enumerate(distinct)}
+        table = np.einsum(
+            possible.astype(np.int64), [letters[name] for name in columns], list(range(len(distinct)))
+        )
+        return Mask(tuple(self.names.index(name) for name in distinct), table > 0)
+
+
+def _any_of_groups(possible: NDArray[np.bool_], axis: int, merging: Merging) -> NDArray[np.bool_]:
+    moved = np.moveaxis(possible, axis, 0)
+    grouped = np.zeros((merging.size, *moved.shape[1:]), dtype=bool)
+    np.logical_or.at(grouped, merging.groups, moved)
+    return np.moveaxis(grouped, 0, axis)
+
+
+def choose_columns(domain: Domain, bins: Mapping[str, Bins] | None = None) -> ModelledColumns:
+    """Decide which columns are modelled, from the declared domain alone."""
+    ruled = {name for rule in domain.rules for name in rule.columns}
+    names = list(domain.names)
+    computed: list[Function] = []
+    refined: list[Function] = []
+    for each in domain.functions:
+        if each.target not in names or each.source not in names:
+            continue
+        source, target = domain.column(each.source), domain.column(each.target)
+        is_code = not source.is_binned and source.size > _MANY_VALUES > 0 and target.size < source.size
+        is_used = each.source in ruled or each.source == domain.focus
+        is_refined = any(each.target == other.source for other in refined)
+        if is_code and not is_used and not is_refined:
+            names.remove(each.source)
+            refined.append(each)
+        elif each.target != domain.focus:
+            names.remove(each.target)
+            computed.append(each)
+    # A function of a function comes after it.
+    computed.sort(key=lambda each: _depth(each, computed))
+    return ModelledColumns(domain, tuple(names), tuple(computed), tuple(refined), {}, dict(bins or {}))
+
+
+def _depth(function: Function, functions: list[Function]) -> int:
+    depth, source, seen = 0, function.source, {function.target}
+    while source not in seen:
+        seen.add(source)
+        following = next((each for each in functions if each.target == source), None)
+        if following is None:
+            break
+        depth, source = depth + 1, following.source
+    return depth
+
+
+@dataclass(frozen=True, eq=False)
+class ModelledTables:
+    """Exact tables of modelled columns: an engine's counts, with merged cells added up."""
+
+    counts: Counts
+    columns: ModelledColumns
+
+    @property
+    def unit(self) -> Unit:
+        """Who is protected."""
+        return self.counts.unit
+
+    def count(self, table: Variables) -> Integers:
+        """Return the exact table of modelled columns, by their positions."""
+        names = tuple(self.columns.names[v] for v in table)
+        return self.merge(names, self.counts.count(names))
+
+    def merge(self, names: tuple[str, ...], exact: Integers) -> Integers:
+        """Add up merged cells. Sums of cells are sums of integers: no unit counts more than before."""
+        for axis, name in enumerate(names):
+            if name in self.columns.mergings:
+                merging = self.columns.mergings[name]
+                moved = np.moveaxis(exact, axis, 0)
+                grouped = np.zeros((merging.size, *moved.shape[1:]), dtype=np.int64)
+                np.add.at(grouped, merging.groups, moved)
+                exact = np.moveaxis(grouped, 0, axis)
+        return np.ascontiguousarray(exact)

@@ -1,0 +1,322 @@
+"""The plan of a synopsis: which tables are measured, with what error and at what cost. It reads no row.
+
+Proof: docs/proofs/synopsis.md
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hubbub.accounting import PrivacyLoss, refuse_large_delta, refuse_large_epsilon
+from hubbub.accounting.codec import canonical_json
+from hubbub.engines.engine import Engine
+from hubbub.errors import InvalidInput
+from hubbub.escaping import escape
+from hubbub.ledger.entries import digest
+from hubbub.numbers import Number, format_nearest, parse_integer, parse_nonnegative, parse_positive
+from hubbub.sql.analyzer import analyze, parse
+from hubbub.synthesis.domain import Domain
+from hubbub.synthesis.domain_storage import encode_domain
+from hubbub.synthesis.engine_counts import EngineCounts
+from hubbub.synthesis.measured_tables import MeasuredTables, normal_quantile
+from hubbub.synthesis.prefix_sums import MeasuredRange, PrefixNoise, range_column
+from hubbub.synthesis.release_budget import ReleaseBudget, floor_sqrt
+from hubbub.synthesis.workload import Names, NoisePlan, Objective, Workload, plan_noise
+from hubbub.unit import Unit
+
+if TYPE_CHECKING:
+    from hubbub.release import Release
+    from hubbub.synthesis.synopsis import Synopsis
+
+__all__ = [
+    "SynopsisPlan",
+    "check_limit",
+    "make_counts",
+    "make_synopsis_plan",
+    "note_rows_left_out",
+    "parse_price",
+]
+
+_KIND = "synopsis/1"
+_RANGE_SHARE = Fraction(1, 4)
+"""The share of μ² for ranges, if there are any."""
+_MOST_LINES = 12
+
+
+@dataclass(frozen=True)
+class SynopsisPlan:
+    """What a synopsis measures, what it costs and how large the errors will be.
+
+    Guarantee: `run` costs no unit more than `loss`.
+    Proof: docs/proofs/synopsis.md, "The whole release"
+    """
+
+    table: str
+    noise: NoisePlan
+    epsilon: Fraction
+    delta: Fraction
+    counts: EngineCounts
+    runner: Callable[["SynopsisPlan"], "Release[Synopsis]"]
+    ranges: tuple[PrefixNoise, ...] = ()
+    """The noise of the columns with ranges."""
+
+    error_kind: ClassVar[str] = "none"
+
+    @property
+    def domain(self) -> Domain:
+        """The columns and their cells."""
+        return self.noise.workload.domain
+
+    @property
+    def unit(self) -> Unit:
+        """Who is protected."""
+        return self.noise.unit
+
+    @property
+    def workload(self) -> Workload:
+        """The tables."""
+        return self.noise.workload
+
+    @cached_property
+    def loss(self) -> PrivacyLoss:
+        """The privacy loss of one unit for the whole synopsis."""
+        ranges = sum((each.mu**2 for each in self.ranges), start=Fraction(0))
+        return PrivacyLoss.gaussian_from_mu_squared(self.noise.mu_squared + ranges)
+
+    @property
+    def errors(self) -> Mapping[Names, float]:
+        """The standard deviation of each cell, by table, in rows."""
+        return self.noise.errors
+
+    def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:  # noqa: ARG002 - as of a mechanism
+        """The half-width of the interval of a cell, for the table with the largest one."""
+        return max(self.errors.values()) * normal_quantile(confidence)
+
+    def label(self) -> dict[str, Any]:
+        """What is protected, what is measured and what it costs: public, and free of data."""
+        domain = self.domain
+        return {
+            "query": self.text,
+            "unit": self.unit.name,
+            "neighbours": self.unit.neighbours.value,
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "mechanism": "Gaussian",
+            "rows per unit": self.noise.max_weight if self.unit.key is not None else None,
+            "columns": {column.name: column.size for column in domain.columns},
+            "tables": len(self.workload.tables),
+            "objective": self.noise.objective,
+            "ranges": {each.column.name: each.column.bins for each in self.ranges},
+            "notes": self.notes(),
+        }
+
+    def notes(self) -> list[str]:
+        """What a reader should know."""
+        notes = ["intervals hold for tables that were measured, and for sums and ratios of their cells"]
+        others = [each.name for each in self.domain.columns if each.has_other]
+        if others:
+            notes.append(
+                f"undeclared categories of {', '.join(others)} are counted, and no group of GROUP BY"
+            )
+        return notes + note_rows_left_out(self.domain, self.unit, self.noise.max_weight)
+
+    def to_json(self) -> str:
+        """The label, for storage."""
+        return canonical_json(self.label())
+
+    @property
+    def text(self) -> str:
+        """The plan in one line, as the ledger shows it."""
+        return (
+            f"synopsis of {self.table}: {len(self.workload.tables)} tables of {', '.join(self.domain.names)}"
+        )
+
+    def fingerprint(self, origin: Any) -> str:
+        """A digest of everything that the law of the synopsis depends on, except the rows."""
+        noise = self.noise
+        shares = [[list(names), str(share)] for names, share in noise.shares.items()]
+        weights = [[list(names), str(weight)] for names, weight in self.workload.weights.items()]
+        unit = [self.unit.key, self.unit.neighbours.value, str(self.unit.window)]
+        ranges = [
+            [each.column.name, [str(edge) for edge in each.column.edges], str(each.mu)]
+            for each in self.ranges
+        ]
+        figures = [str(noise.mu_squared), noise.max_weight, noise.scale, shares, weights, ranges]
+        return digest([_KIND, self.table, encode_domain(self.domain), unit, figures, origin])
+
+    def run(self) -> "Release[Synopsis]":
+        """Charge, measure and release the synopsis, by the dataset that planned it."""
+        return self.runner(self)
+
+    def execute(
+        self, progress: Callable[[str], None] = lambda _: None
+    ) -> tuple[MeasuredTables, tuple[MeasuredRange, ...]]:
+        """Count and measure; called after the charge, and by nobody else.
+
+        Guarantee: what comes out went through the planned noise, and nothing else did.
+        Proof: docs/proofs/synopsis.md, "The whole release"
+        """
+        residuals = self.workload.residuals
+        progress("counting")
+        tables = self.counts.count_many(residuals)
+        progress("adding noise")
+        measured = {names: self.noise.noise(names).measure(tables.pop(names)) for names in residuals}
+        ranges = tuple(
+            each.measure(self.counts.histogram(each.column.name, each.column.cuts)) for each in self.ranges
+        )
+        return MeasuredTables(self.domain, measured), ranges
+
+    def check(self) -> None:
+        """Compute every figure that can be refused, before anything is charged."""
+        for names in self.workload.residuals:
+            _ = self.noise.noise(names).mechanism
+        for each in self.ranges:
+            _ = each.mechanism
+        self.counts.compile()
+
+    def __str__(self) -> str:
+        errors = sorted(self.errors.items(), key=lambda each: -each[1])
+        cells = sum(self.domain.cells(names) for names in self.errors)
+        mean = format_nearest(self.noise.root_mean_square, 3)
+        lines = [
+            f"Synopsis of {self.table} for {self.unit}: {self.loss}",
+            f"{len(errors)} tables, {cells} cells; root mean square error {mean}",
+            "Standard deviation of a cell, the largest first:",
+        ]
+        for names, sd in errors[:_MOST_LINES]:
+            lines.append(f"  {' × '.join(names)}: {format_nearest(sd, 3)} ({self.domain.cells(names)} cells)")
+        if len(errors) > _MOST_LINES:
+            lines.append(f"  … and {len(errors) - _MOST_LINES} more")
+        for each in self.ranges:
+            deviation = format_nearest(each.prefix_deviation, 3)
+            lines.append(
+                f"Ranges of {each.column.name}, {each.column.bins} bins: {deviation} for a prefix, on average"
+            )
+        return "\n".join(map(escape, lines))
+
+    def __repr__(self) -> str:
+        return escape(f"SynopsisPlan({self.table}: {len(self.workload.tables)} tables, {self.loss})")
+
+
+def make_counts(engine: Engine, table: str, domain: Domain, unit: Unit, *, max_weight: int) -> EngineCounts:
+    """Counts of a table's rows in an engine, by the rules that all queries follow.
+
+    Args:
+        engine: holds the rows.
+        table: the protected table.
+        domain: the cells of its columns.
+        unit: who is protected.
+        max_weight: the maximum number of rows per unit.
+    """
+    listed = ", ".join('"' + name.replace('"', '""') + '"' for name in domain.names)
+    quoted_name = '"' + table.replace('"', '""') + '"'
+    # The columns are only grouped by: as outputs, their names could clash.
+    text = f"SELECT COUNT(*) AS n FROM {quoted_name} GROUP BY {listed}"  # noqa: S608 - names are quoted
+    query = analyze(parse(text)[0], engine.tables, rows_are_units=unit.key is None, text=text)
+    return EngineCounts(engine, query, domain, unit, max_weight if unit.key is not None else 1)
+
+
+def make_synopsis_plan(
+    engine: Engine,
+    table: str,
+    domain: Domain,
+    unit: Unit,
+    *,
+    workload: Any,
+    epsilon: Number,
+    delta: Number,
+    objective: Objective,
+    max_weight: int | None,
+    population: int | None,
+    allow_large_epsilon: bool,
+    ranges: Mapping[str, Number],
+    runner: Callable[[SynopsisPlan], "Release[Synopsis]"],
+) -> SynopsisPlan:
+    """The plan of a synopsis at a price. It refuses all that can be refused, and reads no row.
+
+    Guarantee: its loss is (ε, δ)-private at most.
+    Assumes: the domain and the limit on rows were not taken from the rows.
+    Proof: docs/proofs/synopsis.md
+    """
+    price, allowed = parse_price(epsilon, delta, population, allow_large=allow_large_epsilon)
+    limit = check_limit(unit, max_weight)
+    if workload is None:
+        tables = Workload.default(domain)
+    elif isinstance(workload, (int, float)):
+        tables = Workload.all_up_to(domain, workload)
+    else:
+        tables = Workload.of(domain, workload)
+    counts = make_counts(engine, table, domain, unit, max_weight=limit)
+    budget = ReleaseBudget.of(epsilon=price, delta=allowed, allow_large_epsilon=True)
+    for_ranges = budget.mu_squared * (_RANGE_SHARE if ranges else 0)
+    noise = plan_noise(
+        tables,
+        mu_squared=budget.mu_squared - for_ranges,
+        unit=unit,
+        scale=counts.scale,
+        max_weight=counts.max_weight,
+        objective=objective,
+    )
+    columns = [
+        range_column(domain.column(name), parse_positive(step, f"the step of {name}"))
+        for name, step in ranges.items()
+    ]
+    prefixes = tuple(
+        PrefixNoise(column, unit, counts.scale, counts.max_weight, floor_sqrt(for_ranges / len(columns)))
+        for column in columns
+    )
+    plan = SynopsisPlan(table, noise, price, allowed, counts, runner, prefixes)
+    plan.check()
+    return plan
+
+
+def parse_price(
+    epsilon: Number, delta: Number, population: int | None, *, allow_large: bool
+) -> tuple[Fraction, Fraction]:
+    """ε and δ of a release with Gaussian noise, or a refusal.
+
+    Args:
+        epsilon: the price.
+        delta: above 0, and below one over the population.
+        population: the public number of people, if known.
+        allow_large: confirms a large ε.
+    """
+    price, allowed = parse_positive(epsilon, "epsilon"), parse_nonnegative(delta, "delta")
+    refuse_large_epsilon(price, allow=allow_large)
+    if not allowed:
+        raise InvalidInput(
+            "a synopsis is planned with {delta} of 0",
+            why="its tables have Gaussian noise, which needs some",
+            fix="pass {delta=1e-6}, or less than one over the number of people",
+        )
+    refuse_large_delta(allowed, population)
+    return price, allowed
+
+
+def check_limit(unit: Unit, max_weight: int | None) -> int:
+    """The maximum number of rows per unit, which must be known unless each row is a unit."""
+    if unit.key is not None and max_weight is None:
+        raise InvalidInput(
+            "the maximum number of rows per unit is not declared",
+            why="it decides how far one unit can move every table",
+            fix="pass rows_per_unit=1, or as many as most units have",
+        )
+    return parse_integer(1 if max_weight is None else max_weight, "rows_per_unit")
+
+
+def note_rows_left_out(domain: Domain, unit: Unit, max_weight: int) -> list[str]:
+    """Which rows are not counted, or not in full: from the declarations alone."""
+    notes = []
+    closed = [each.name for each in domain.columns if not each.is_binned and not each.has_other]
+    if closed:
+        notes.append(f"rows are left out if {', '.join(closed)} is none of the declared categories")
+    missing = [each.name for each in domain.columns if each.is_binned and not each.is_nullable]
+    if missing:
+        notes.append(f"rows are left out if {', '.join(missing)} is NULL or not a finite number")
+    if unit.key is not None:
+        notes.append(
+            f"a unit with more than {max_weight} rows counts as that many, spread evenly over its rows"
+        )
+    return notes

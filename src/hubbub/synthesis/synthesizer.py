@@ -1,0 +1,437 @@
+"""Graphical-model synthesis: which tables are measured, with which share of the budget.
+
+All tables of one column; tables of the focus column and each other one; then rounds, in which a batch of
+tables is selected that the model predicts worst, measured and fitted. Everything that is released passes one
+of three mechanisms: exact Gaussian noise on integers (tables, residuals, bins), or the exponential mechanism
+(selections). Shares of the budget follow from the declared domain, the budget, and the public or released
+number of rows.
+
+Proof: docs/proofs/synthesis.md
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+
+from hubbub.errors import InvalidInput
+from hubbub.mechanisms import Gaussian
+from hubbub.numbers import ceil_sqrt
+from hubbub.sensitivity import Sensitivity
+from hubbub.synthesis.binning import (
+    Bins,
+    choose_cuts,
+    fine_grid,
+    measure_histogram,
+    most_bins,
+    prefix_sensitivity,
+)
+from hubbub.synthesis.counting import Counts, Integers, bound_table, table_sensitivity
+from hubbub.synthesis.domain import Column, Domain
+from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
+from hubbub.synthesis.junction_tree import Variables, count_cells
+from hubbub.synthesis.modelled_columns import ModelledColumns, ModelledTables, choose_columns
+from hubbub.synthesis.release_budget import ReleaseBudget, floor_sqrt
+from hubbub.synthesis.residuals import ResidualNoise
+from hubbub.synthesis.table_model import Measured, TableModel, residual_of
+from hubbub.synthesis.table_selection import Batch, score_table
+
+__all__ = ["Schedule", "check_domain", "check_noise", "empirical_ridge", "project_to_simplex", "synthesize"]
+
+_REFERENCE = 6000.0
+"""Rows times √(2ρ) at which shares were chosen: 25,000 rows at ε = 1, δ = 1e-6."""
+_COUNT_SHARE = Fraction(1, 200)
+_CODES_SHARE = Fraction(1, 100)
+_SELECT_SHARE = Fraction(1, 10)
+_MAX_TABLE_CELLS = 20_000
+_FIRST_CELLS = 0.15
+"""The first tables may use this share of the cap on cells: otherwise early ones would leave no room."""
+_MIN_BINS = 4
+_LEAST_SHARES = {"bins": Fraction(4, 100), "one way": Fraction(119, 10**5), "star": Fraction(34, 1000)}
+"""Of ρ, whatever the number of rows is."""
+_LEAST_SHARE_OF_ROUNDS = Fraction(6, 100)
+_SWEEPS = 10
+_LAST_SWEEPS = 100
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The shares of ρ and the numbers of steps, from public facts alone.
+
+    >>> schedule = Schedule.of(columns=24, has_focus=True, strength=6000)
+    >>> schedule.selections, schedule.batch, schedule.bins
+    (36, 6, 20)
+    """
+
+    bins: int
+    """The number of bins of a numeric column, about."""
+    bins_share: Fraction
+    one_way_share: Fraction
+    star_share: Fraction
+    selections: int
+    batch: int
+    max_cells: int
+    """The maximum number of cells of all cliques of the model."""
+
+    @classmethod
+    def of(cls, *, columns: int, has_focus: bool, strength: float) -> "Schedule":
+        """Return the schedule for `strength` = rows·√(2ρ): how many standard deviations all rows are."""
+        relative = min(max(strength / _REFERENCE, 1e-3), 1e4)
+        bins_share = min(max(0.04 / math.sqrt(relative), 0.04), 0.1)
+        one_way = min(0.12 / math.sqrt(relative), 0.25 if has_focus else 0.4)
+        star = min(0.55 * min(1.0, relative**-0.3), 0.8 * (1 - one_way - bins_share)) if has_focus else 0.0
+        # Of many pairs the last ones hardly matter, and seldom fit the cap.
+        pairs = columns * (columns - 1) // 2
+        most = pairs if pairs <= 15 else round(0.8 * pairs)
+        usual = max(36 if has_focus else 50, 1.5 * columns)
+        # Without a star, many more tables would no longer fit the cap.
+        growth = relative ** (0.5 if has_focus or relative < 1 else 0.35)
+        selections = min(max(1, round(usual * growth)), max(most, 1))
+        return cls(
+            bins=max(_MIN_BINS, round(20 * relative**0.2)),
+            bins_share=Fraction(bins_share),
+            one_way_share=Fraction(one_way),
+            star_share=Fraction(star),
+            selections=selections,
+            batch=min(6, max(1, selections // 4)),
+            max_cells=round(1e6 * min(max(1.0, relative**0.75), 4.0)),
+        )
+
+
+def check_domain(domain: Domain) -> None:
+    """Refuse, before anything is charged, a domain that no model can be made of.
+
+    Raises:
+        InvalidInput: if no combination of values is possible, or rules connect too many cells.
+    """
+    columns = choose_columns(_prepare(domain))
+    masks = columns.masks()
+    cells = count_cells(_largest_sizes(columns, _MIN_BINS), [mask.variables for mask in masks])
+    if cells > Schedule.of(columns=1, has_focus=False, strength=_REFERENCE).max_cells:
+        raise InvalidInput(
+            f"the rules connect columns to tables of up to {cells} cells",
+            why="all columns of connected rules are modelled together",
+            fix="declare fewer rules, coarser categories, or few cuts for columns without them",
+            parameter="rules",
+        )
+    GraphicalModel.uniform(columns.sizes, total=1.0, masks=masks)
+
+
+def check_noise(counts: Counts, budget: ReleaseBudget) -> None:
+    """Refuse, before anything is charged, noise that is too wide for any step of any schedule.
+
+    Raises:
+        Unsupported: if the noise of some step could be wider than 64 bits allow.
+    """
+    columns = choose_columns(_prepare(counts.domain))
+    sizes = _largest_sizes(columns, Schedule.of(columns=1, has_focus=False, strength=math.inf).bins)
+    unbinned = [column for column in columns.domain.columns if column.finds_bins]
+    for column in unbinned:
+        sensitivity = prefix_sensitivity(len(fine_grid(column)) + 1, counts)
+        _check_width(sensitivity, budget, _LEAST_SHARES["bins"] / len(unbinned))
+    weight = sum(Fraction(float(size) ** (2 / 3)) for size in sizes)
+    codes = Fraction(1, max(1, len(columns.columns_to_merge)))
+    for share in (_COUNT_SHARE, _CODES_SHARE * codes, _LEAST_SHARES["one way"] / weight):
+        _check_width(table_sensitivity(counts), budget, share)
+    pairs = max(1, len(sizes) * (len(sizes) - 1) // 2)
+    share = _LEAST_SHARE_OF_ROUNDS / pairs
+    _check_residual(counts, budget, _MAX_TABLE_CELLS, share * (1 - _SELECT_SHARE))
+
+    if columns.focus is not None:
+        cells = [size * sizes[columns.focus] for size in sizes]
+        weights = [Fraction(float(each) ** (2 / 3)) for each in cells]
+        for each, own in zip(cells, weights, strict=True):
+            # A smaller table has a smaller share, and needs fewer bits by more than that.
+            _check_residual(counts, budget, each, _LEAST_SHARES["star"] * own / sum(weights))
+
+
+def _check_width(sensitivity: Sensitivity, budget: ReleaseBudget, share: Fraction) -> None:
+    Gaussian(ceil_sqrt(sensitivity.l2_squared) / floor_sqrt(2 * budget.rho * share), sensitivity)
+
+
+def _check_residual(counts: Counts, budget: ReleaseBudget, cells: int, share: Fraction) -> None:
+    # Half of μ: the sensitivity of a residual of this shape is at least half of any other's.
+    mu = floor_sqrt(2 * budget.rho * share) / 2
+    _ = ResidualNoise((2, max(2, cells // 2 + 1)), counts.unit, counts.scale, counts.max_weight, mu).row_norm
+
+
+def _largest_sizes(columns: ModelledColumns, bins: int) -> list[int]:
+    """The most cells that each modelled column may have, if about this many bins are found."""
+    return [_most_cells(columns.domain.column(name), bins) for name in columns.names]
+
+
+def _most_cells(column: Column, bins: int) -> int:
+    if not column.finds_bins:
+        return column.size
+    return min(most_bins(column, bins), len(fine_grid(column)) + 1) + column.is_nullable
+
+
+def synthesize(
+    counts: Counts,
+    budget: ReleaseBudget,
+    *,
+    population: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> TableModel:
+    """Measure a table, and return the fitted model, from which rows are made.
+
+    Args:
+        counts: the exact tables.
+        budget: what the whole release may draw; it was charged before.
+        population: the public number of rows; measured, if omitted.
+        progress: called with the share of the budget that is spent.
+
+    Guarantee: all that depends on rows passes a mechanism that draws from the budget.
+    Assumes: the domain was declared without looking at the rows.
+    Proof: docs/proofs/synthesis.md
+    """
+    return _Synthesis(counts, budget, population, progress or (lambda _: None)).run()
+
+
+def _prepare(domain: Domain) -> Domain:
+    """Prepare numeric columns for bins that are to be found.
+
+    Bins begin where the ranges of rules begin and end, so that no bin is possible in part. Where values are
+    multiples of a unit, the highest one gets a cell of its own: it is often a code, or stands for all beyond.
+    """
+    cuts: dict[str, list[Fraction]] = {}
+    for rule in domain.rules:
+        for condition in rule.impossible:
+            cuts.setdefault(condition.column, []).extend(condition.cuts)
+    changed = []
+    for column in domain.columns:
+        prepared = column
+        if column.finds_bins and column.unit is not None:
+            edges = (*column.edges[:-1], column.edges[-1] + column.unit)
+            prepared = replace(prepared, edges=edges, ends_after_last=True)
+        if column.is_binned and cuts.get(column.name):
+            prepared = prepared.with_forced_cuts(cuts[column.name])
+        changed.append(prepared)
+    return domain.with_columns(*changed)
+
+
+class _Synthesis:
+    """One run: the steps in order, each of which draws from the budget."""
+
+    def __init__(
+        self, counts: Counts, budget: ReleaseBudget, population: int | None, progress: Callable[[float], None]
+    ) -> None:
+        self._counts = counts.with_domain(_prepare(counts.domain))
+        self._budget, self._progress = budget, progress
+        self._measured: list[Measured] = []
+        rows = float(population) if population is not None else self._count_rows()
+        domain = self._counts.domain
+        strength = max(rows, 1.0) / self._counts.max_weight * math.sqrt(2 * float(budget.rho))
+        self._schedule = Schedule.of(
+            columns=len(domain.columns), has_focus=domain.focus is not None, strength=strength
+        )
+
+    def run(self) -> TableModel:
+        """All steps."""
+        self._find_bins()
+        columns = self._choose_columns()
+        self._tables = ModelledTables(self._counts, columns)
+        self._masks = columns.masks()
+        model = self._measure_one_way(columns)
+        model = self._measure_star(columns, model)
+        model = self._measure_selected(columns, model)
+        model = model.fit(sweeps=_LAST_SWEEPS)
+        return TableModel(columns, model, tuple(self._measured))
+
+    def _count_rows(self) -> float:
+        """Measure the number of rows."""
+        return float(self._measure_table(self._counts.count(()), _COUNT_SHARE * self._budget.rho)[0].sum())
+
+    def _measure_table(self, table: Integers, rho: Fraction) -> tuple[Reals, float]:
+        """Return a table with exact Gaussian noise, in rows, and the standard deviation of a cell."""
+        mu = self._budget.spend_gaussian(rho)
+        bounded = bound_table(self._counts, table)
+        mechanism = Gaussian(ceil_sqrt(bounded.sensitivity.l2_squared) / mu, bounded.sensitivity)
+        noisy = np.asarray(mechanism.release(bounded).value, dtype=np.float64).reshape(table.shape)
+        return noisy / self._counts.scale, math.sqrt(mechanism.variance) / self._counts.scale
+
+    def _find_bins(self) -> None:
+        """Find the bins of numeric columns without cuts."""
+        domain = self._counts.domain
+        unbinned = [column for column in domain.columns if column.finds_bins]
+        self._bins: dict[str, Bins] = {}
+        if not unbinned:
+            return
+        share = self._schedule.bins_share * self._budget.rho / len(unbinned)
+        changed = []
+        fewer = self._bins_of_ruled_columns()
+        for column in unbinned:
+            masses, sd = measure_histogram(self._counts, column, self._budget.spend_gaussian(share))
+            bins = choose_cuts(column, masses, sd, fewer.get(column.name, self._schedule.bins))
+            self._bins[column.name] = bins
+            changed.append(bins.column)
+        self._counts = self._counts.with_domain(domain.with_columns(*changed))
+
+    def _bins_of_ruled_columns(self) -> dict[str, int]:
+        """The number of bins of columns in rules, so few that these fit the cap on cells."""
+        columns = choose_columns(self._counts.domain)
+        tables = [mask.variables for mask in columns.masks()]
+        bins = self._schedule.bins
+        while (
+            bins > _MIN_BINS and count_cells(_largest_sizes(columns, bins), tables) > self._schedule.max_cells
+        ):
+            bins -= 1
+        return {columns.names[variable]: bins for table in tables for variable in table}
+
+    def _choose_columns(self) -> ModelledColumns:
+        """Decide which columns are modelled, with noisy tables of those with many values."""
+        domain = self._counts.domain
+        columns = choose_columns(domain, self._bins)
+        many = columns.columns_to_merge
+        if not many:
+            return columns
+        share = min(_CODES_SHARE, 5 * _CODES_SHARE / len(many)) * self._budget.rho
+        masses = {name: self._measure_table(self._counts.count((name,)), share) for name in many}
+        return columns.merge(masses)
+
+    def _measure_one_way(self, columns: ModelledColumns) -> GraphicalModel:
+        """Measure the table of each column; return the model of independent columns."""
+        weights = [float(size) ** (2 / 3) for size in columns.sizes]
+        rho = self._schedule.one_way_share * self._budget.rho
+        tables, deviations = [], []
+        for variable, weight in enumerate(weights):
+            share = rho * Fraction(weight / sum(weights)) * Fraction(999, 1000)
+            noisy, sd = self._measure_table(self._tables.count((variable,)), share)
+            tables.append(noisy)
+            deviations.append(sd)
+        precision = [1 / (size * sd**2) for size, sd in zip(columns.sizes, deviations, strict=True)]
+        total = sum(p * t.sum() for p, t in zip(precision, tables, strict=True)) / sum(precision)
+        self._total = max(float(total), 1.0)
+        targets = []
+        for variable, (noisy, sd) in enumerate(zip(tables, deviations, strict=True)):
+            values = project_to_simplex(noisy, self._total)
+            ridge = sd**2 / (100 * (np.maximum(values, 0.0) + sd))
+            targets.append(Target((variable,), values, ridge))
+            self._measured.append(Measured((variable,), noisy, sd, is_residual=False))
+        self._progress(float(self._budget.spent / self._budget.rho))
+        return GraphicalModel.uniform(columns.sizes, total=self._total, masks=self._masks).fit(
+            targets, sweeps=_SWEEPS
+        )
+
+    def _measure_star(self, columns: ModelledColumns, model: GraphicalModel) -> GraphicalModel:
+        """Measure the residual of the focus with each other column."""
+        focus = columns.focus
+        if focus is None:
+            return model
+        pairs = [
+            tuple(sorted((focus, v)))
+            for v in range(len(columns.sizes))
+            if v != focus and min(columns.sizes[v], columns.sizes[focus]) > 1
+        ]
+        sizes = [math.prod(columns.sizes[v] for v in pair) for pair in pairs]
+        weights = [float(size) ** (2 / 3) for size in sizes]
+        rho = self._schedule.star_share * self._budget.rho
+        targets = []
+        for pair, weight in zip(pairs, weights, strict=True):
+            share = rho * Fraction(weight / sum(weights)) * Fraction(999, 1000)
+            targets.append(
+                self._measure_residual(pair, self._tables.count(pair), model.marginal(pair), share)
+            )
+        self._progress(float(self._budget.spent / self._budget.rho))
+        return model.fit(targets, sweeps=_SWEEPS)
+
+    def _measure_residual(self, table: Variables, exact: Integers, expected: Reals, rho: Fraction) -> Target:
+        """Measure what the lower tables do not tell, and complete it by what the model says of them."""
+        counts, mu = self._counts, self._budget.spend_gaussian(rho)
+        expected = expected.astype(np.float64)
+        residual = ResidualNoise(exact.shape, counts.unit, counts.scale, counts.max_weight, mu).measure(exact)
+        self._measured.append(Measured(table, residual.values, residual.cell_sd, is_residual=True))
+        values = residual.values + expected - residual_of(expected)
+        values += (self._total - values.sum()) / values.size
+        return Target(table, values, empirical_ridge(values, expected, residual.cell_sd))
+
+    def _measure_selected(self, columns: ModelledColumns, model: GraphicalModel) -> GraphicalModel:
+        """Rounds: select a batch of tables by the exponential mechanism, measure their residuals, fit."""
+        schedule, budget = self._schedule, self._budget
+        measured = {target.variables for target in model.targets}
+        candidates = [table for table in self._candidates(columns) if table not in measured]
+        exact = {table: self._tables.count(table) for table in candidates}
+        left = min(schedule.selections, len(candidates))
+        share = budget.left * Fraction(999, 1000) / max(left, 1)
+        rho = share * (1 - _SELECT_SHARE)
+        sigma = self._counts.max_weight / math.sqrt(2 * float(rho))
+        while left and candidates:
+            expected = self._expected(columns, model, candidates)
+            scores = [score_table(self._counts, exact[t], expected[t], sigma) for t in candidates]
+            batch = Batch(self._counts, candidates, scores)
+            for _ in range(min(schedule.batch, left)):
+                left -= 1  # also if nothing fits: the draw is paid for
+                if batch.is_open:
+                    batch.select(budget.spend_selection(share * _SELECT_SHARE), self._fits(model, batch))
+            targets = [self._measure_residual(t, exact[t], expected[t], rho) for t in batch.selected]
+            candidates = [t for t in candidates if t not in batch.selected]
+            model = model.fit(targets, sweeps=_SWEEPS)
+            self._progress(float(budget.spent / budget.rho))
+        return model
+
+    def _candidates(self, columns: ModelledColumns) -> list[Variables]:
+        sizes, focus = columns.sizes, columns.focus
+        pairs = list(combinations([v for v in range(len(sizes)) if sizes[v] > 1], 2))
+        tables: list[Variables] = list(pairs)
+        if focus is not None and sizes[focus] > 1:
+            tables += [tuple(sorted((focus, *pair))) for pair in pairs if focus not in pair]
+        return [t for t in tables if math.prod(sizes[v] for v in t) <= _MAX_TABLE_CELLS]
+
+    def _expected(
+        self, columns: ModelledColumns, model: GraphicalModel, candidates: Iterable[Variables]
+    ) -> dict[Variables, Reals]:
+        """The tables of all candidates as the model predicts them."""
+        needed = set(candidates)
+        focus = columns.focus
+        has_star = focus is not None and all(focus in clique for clique in model.tree.cliques)
+        expected: dict[Variables, Reals] = {}
+        if has_star:
+            assert focus is not None
+            for pair, table in model.pairs(focus):
+                if pair in needed:
+                    expected[pair] = table.sum(axis=0)
+                triple = tuple(sorted((focus, *pair)))
+                if triple in needed:
+                    expected[triple] = np.moveaxis(table, 0, triple.index(focus))
+        else:
+            expected = {pair: table for pair, table in model.pairs() if pair in needed}
+        for missing in needed - set(expected):
+            expected[missing] = model.marginal(missing)
+        return expected
+
+    def _fits(self, model: GraphicalModel, batch: Batch) -> Callable[[Variables], bool]:
+        """Return whether the cliques with one table more fit the cap on cells: from releases alone."""
+        spent = float(self._budget.spent / self._budget.rho)
+        cap = self._schedule.max_cells * min(1.0, max(_FIRST_CELLS, 1.2 * spent))
+        fixed = [t.variables for t in model.targets] + [m.variables for m in model.masks]
+        return lambda table: count_cells(model.sizes, [*fixed, *batch.selected, table]) <= cap
+
+
+def project_to_simplex(values: Reals, total: float) -> Reals:
+    """Return the nearest table without negative cells that has this sum.
+
+    Noise in cells without rows is cut off at 0 on one side; what that adds is taken from all cells alike.
+
+    >>> project_to_simplex(np.array([10.0, 2.0, -3.0]), 10.0).tolist()
+    [9.0, 1.0, 0.0]
+    """
+    descending = np.sort(values, axis=None)[::-1]
+    excess = (np.cumsum(descending) - total) / np.arange(1, values.size + 1)
+    last = np.flatnonzero(descending > excess)[-1]
+    nearest: Reals = np.maximum(values - excess[last], 0.0)
+    return nearest
+
+
+def empirical_ridge(values: Reals, expected: Reals, sd: float) -> Reals:
+    """Return the ridge of a measured table: how far its cells seem to be off the model, by the table itself.
+
+    The relative deviations are taken to have one variance v, estimated from the table beyond its noise.
+    """
+    weights = 1 / (expected + sd) ** 2
+    beyond = float((weights * ((values - expected) ** 2 - sd**2)).sum())
+    variance = min(max(beyond / float((weights * expected**2).sum() + 1e-300), 0.03), 16.0)
+    ridge: Reals = sd**2 / (variance * (expected + 5.0))
+    return ridge

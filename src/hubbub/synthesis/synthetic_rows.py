@@ -1,0 +1,135 @@
+"""Synthetic rows as a released table, and a model of the tables of a synopsis: all is post-processing."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.engines.schema import Kind, infer_kind
+from hubbub.errors import InvalidInput
+from hubbub.numbers import parse_integer
+from hubbub.sql.post_processing import ResultColumn
+from hubbub.sql.result import Result
+from hubbub.synthesis.domain import Column, ColumnKind
+from hubbub.synthesis.graphical_model import GraphicalModel, Target
+from hubbub.synthesis.measured_tables import MeasuredTables
+from hubbub.synthesis.modelled_columns import ModelledColumns
+from hubbub.synthesis.synthesizer import empirical_ridge
+from hubbub.synthesis.table_model import TableModel
+
+__all__ = ["fit_to_tables", "make_rows"]
+
+_SWEEPS = 100
+_MAX_ROWS = 1 << 27
+NOTES = (
+    "the rows are made up: none of them is a person's, and rows that look alike say nothing about anybody",
+    "standard errors computed from these rows as if they were data are too small: they ignore the noise",
+)
+
+
+def make_rows(model: TableModel, rows: int | None, facts: Mapping[str, Any]) -> Result:
+    """Synthetic rows, with the columns of the source in their order.
+
+    Args:
+        model: the fitted model.
+        rows: how many; the estimated number of rows of the source if None.
+        facts: the label of what was measured.
+    """
+    count = None if rows is None else parse_integer(rows, "rows")
+    if count is not None and count > _MAX_ROWS:
+        raise InvalidInput(
+            f"more than {_MAX_ROWS} rows are asked for",
+            why="they are made in memory",
+            fix="make them in several files",
+        )
+    values = model.generate(count)
+    columns = tuple(
+        ResultColumn(column.name, _plain(values[column.name], column), kind=_kind(column))
+        for column in model.columns.domain.columns
+    )
+    notes = [*facts.get("notes", []), *NOTES]
+    return Result(columns, {**facts, "synthetic rows": True, "notes": notes})
+
+
+def _kind(column: Column) -> Kind:
+    if column.kind is ColumnKind.CATEGORIES:
+        return infer_kind(column.categories)
+    return Kind.NUMBER if column.kind is ColumnKind.NUMBERS else Kind.DATE
+
+
+def _plain(values: NDArray[Any], column: Column) -> NDArray[Any]:
+    if _kind(column) is not Kind.NUMBER:
+        return values.astype(object)
+    # A number that is NULL is NaN in a result.
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def fit_to_tables(measured: MeasuredTables) -> TableModel:
+    """A model of all columns, fitted to the tables of one column and a tree of pairs of a synopsis.
+
+    The pairs are those that depend on each other most, by their own noisy tables: a maximum spanning tree, or
+    a star if there is a focus. Pairs that were not measured are taken to be independent.
+    """
+    domain = measured.domain
+    names = domain.names
+    missing = [name for name in names if not measured.covers((name,))]
+    if missing:
+        raise InvalidInput(
+            f"the table of {missing[0]} was not measured",
+            why="every column of a synthetic row needs its own table",
+            fix="measure all tables of one column, as workload=1 or 2 does",
+        )
+    columns = ModelledColumns(domain, names)
+    total = max(1.0, measured.total[0])
+    targets = []
+    for variable, name in enumerate(names):
+        values, sd = measured.estimate((name,)), measured.standard_deviation((name,))
+        values = values + (total - values.sum()) / values.size
+        targets.append(Target((variable,), values, sd**2 / (100 * (np.maximum(values, 0.0) + sd))))
+    model = GraphicalModel.uniform(columns.sizes, total=total, masks=columns.masks()).fit(targets)
+    pairs = []
+    for one, two in _choose_pairs(measured):
+        pair = (names[one], names[two])
+        values, sd = measured.estimate(pair), measured.standard_deviation(pair)
+        values = values + (total - values.sum()) / values.size
+        pairs.append(Target((one, two), values, empirical_ridge(values, model.marginal((one, two)), sd)))
+    return TableModel(columns, model.fit(pairs, sweeps=_SWEEPS), ())
+
+
+def _choose_pairs(measured: MeasuredTables) -> list[tuple[int, int]]:
+    """A tree of pairs: those of the focus first, then those with the most mutual information."""
+    names, focus = measured.domain.names, measured.domain.focus
+    scored = []
+    for one in range(len(names)):
+        for two in range(one + 1, len(names)):
+            pair = (names[one], names[two])
+            if measured.covers(pair) and min(measured.domain.shape(pair)) > 1:
+                is_function = any(
+                    {each.target, each.source} == set(pair) for each in measured.domain.functions
+                )
+                scored.append((not is_function, focus not in pair, -_dependence(measured, pair), one, two))
+    parents = list(range(len(names)))
+
+    def root(variable: int) -> int:
+        while parents[variable] != variable:
+            variable = parents[variable]
+        return variable
+
+    chosen = []
+    for *_, one, two in sorted(scored):
+        if root(one) != root(two):
+            parents[root(one)] = root(two)
+            chosen.append((one, two))
+    return chosen
+
+
+def _dependence(measured: MeasuredTables, pair: tuple[str, str]) -> float:
+    """How far a noisy table is from independence, beyond what its noise explains, in rows."""
+    table = measured.estimate(pair)
+    total = max(1.0, float(table.sum()))
+    one, two = np.maximum(table.sum(1), 0.0), np.maximum(table.sum(0), 0.0)
+    expected = np.outer(one, two) / total
+    sd = measured.standard_deviation(pair)
+    return float(np.maximum(np.abs(table - expected) - 0.8 * sd, 0.0).sum())

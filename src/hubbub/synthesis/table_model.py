@@ -1,0 +1,287 @@
+"""A fitted model of a table, from which synthetic rows are made: all of it is post-processing."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.synthesis.binning import Bins
+from hubbub.synthesis.counting import Integers
+from hubbub.synthesis.domain import MAX_CELLS, OTHER, Column, ColumnKind, to_date
+from hubbub.synthesis.domain_storage import decode_domain, decode_rational, encode_domain
+from hubbub.synthesis.generation import choose_values_within, generate_cells, round_by_group
+from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
+from hubbub.synthesis.junction_tree import Variables
+from hubbub.synthesis.modelled_columns import Merging, ModelledColumns, choose_columns
+
+__all__ = ["Measured", "TableError", "TableModel", "residual_of"]
+
+_MAX_TOTAL = 1e15
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A table as it was released, by the positions of modelled columns."""
+
+    variables: Variables
+    values: Reals
+    sd: float
+    """The standard deviation of the noise of one cell."""
+    is_residual: bool
+    """True if only the part with zero sums along every axis was measured."""
+
+
+@dataclass(frozen=True)
+class TableError:
+    """How far a measured table is from the model and from synthetic rows: in rows that are in wrong cells."""
+
+    columns: tuple[str, ...]
+    is_residual: bool
+    """True if only the part that lower tables do not tell was measured, and is compared."""
+    noise: float
+    """What the noise of the measurement amounts to: a fit that comes closer has fitted noise."""
+    model: float
+    """The distance between the measurement and the fitted model."""
+    rows: float
+    """The distance between the measurement and the synthetic rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A distribution over the columns of a table, with its number of rows; it holds no row of the data."""
+
+    columns: ModelledColumns
+    model: GraphicalModel
+    measured: tuple[Measured, ...]
+
+    @property
+    def rows(self) -> int:
+        """The estimated number of rows of the table."""
+        return max(1, round(self.model.total))
+
+    def generate_cells(self, rows: int | None = None) -> dict[str, Integers]:
+        """Return the cell of every column of the domain, for this many rows, in random order.
+
+        Guarantee: no row breaks a declared rule or function.
+        """
+        count = self.rows if rows is None else rows
+        generated = generate_cells(self.model, count)
+        cells: dict[str, Integers] = {}
+        for variable, name in enumerate(self.columns.names):
+            cells[name] = self._split_group(name, generated[variable])
+        for each in self.columns.refined:
+            cells[each.source] = self._split_group(each.source, cells[each.target])
+        for each in self.columns.computed:
+            cells[each.target] = np.array(each.table, dtype=np.int64)[cells[each.source]]
+        return {name: cells[name] for name in self.columns.domain.names}
+
+    def generate(self, rows: int | None = None) -> dict[str, NDArray[Any]]:
+        """Return synthetic rows: the values of every column, NULL as None."""
+        cells = self.generate_cells(rows)
+        return {
+            column.name: _decode(column, cells[column.name], self.columns.bins.get(column.name))
+            for column in self.columns.domain.columns
+        }
+
+    def compare(self, cells: Mapping[str, Integers]) -> list[TableError]:
+        """Compare the measured tables with the model and with synthetic rows; free, and not with the data.
+
+        Args:
+            cells: the rows, as `generate_cells` returns them.
+
+        Returns:
+            For every measured table, in the order of measurement, how many rows are in wrong cells.
+        """
+        errors = []
+        for each in self.measured:
+            names = tuple(self.columns.names[v] for v in each.variables)
+            model = self.model.marginal(each.variables)
+            rows = self._count(each.variables, cells)
+            rows *= self.model.total / max(rows.sum(), 1.0)
+            if each.is_residual:
+                model, rows = residual_of(model), residual_of(rows)
+            errors.append(
+                TableError(
+                    names,
+                    is_residual=each.is_residual,
+                    noise=each.sd * math.sqrt(2 / math.pi) * each.values.size / 2,
+                    model=float(np.abs(model - each.values).sum() / 2),
+                    rows=float(np.abs(rows - each.values).sum() / 2),
+                )
+            )
+        return errors
+
+    @property
+    def unmeasured_pairs(self) -> list[tuple[str, str]]:
+        """The pairs of modelled columns that no measured table contains: made up from other tables."""
+        names = self.columns.names
+        measured = [set(each.variables) for each in self.measured]
+        return [
+            (names[a], names[b])
+            for a, b in combinations(range(len(names)), 2)
+            if not any({a, b} <= table for table in measured)
+        ]
+
+    def _count(self, variables: Variables, cells: Mapping[str, Integers]) -> Reals:
+        """Count rows in modelled cells."""
+        shape = self.model.tree.shape(variables)
+        places = []
+        for v in variables:
+            name = self.columns.names[v]
+            merging = self.columns.mergings.get(name)
+            places.append(cells[name] if merging is None else merging.groups[cells[name]])
+        index = np.ravel_multi_index(tuple(places), shape)
+        return np.bincount(index, minlength=math.prod(shape)).astype(np.float64).reshape(shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as JSON: what was released, and what was computed from it."""
+        return {
+            "domain": encode_domain(self.columns.domain),
+            "mergings": {
+                name: [each.groups.tolist(), each.masses.tolist()]
+                for name, each in self.columns.mergings.items()
+            },
+            "bins": {
+                name: [[str(edge) for edge in each.grid], each.masses.tolist()]
+                for name, each in self.columns.bins.items()
+            },
+            "total": self.model.total,
+            "measured": [
+                [list(each.variables), each.values.tolist(), each.sd, each.is_residual]
+                for each in self.measured
+            ],
+            "targets": [
+                [list(target.variables), target.values.tolist(), target.ridge.tolist(), parameters.tolist()]
+                for target, parameters in zip(self.model.targets, self.model.parameters, strict=True)
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, stored: Any) -> "TableModel":
+        """The model that `to_json` stored; anything else raises KeyError, TypeError or ValueError."""
+        domain = decode_domain(stored["domain"])
+        bins = {name: _decode_bins(domain.column(name), *each) for name, each in stored["bins"].items()}
+        mergings = {
+            name: _decode_merging(domain.column(name), *each) for name, each in stored["mergings"].items()
+        }
+        columns = replace(choose_columns(domain, bins), mergings=mergings)
+        total = float(stored["total"])
+        if not 0 < total <= _MAX_TOTAL:
+            raise ValueError
+        targets, parameters = [], []
+        for variables, values, ridge, fitted in stored["targets"]:
+            shape = _decode_shape(columns, variables)
+            targets.append(
+                Target(tuple(variables), _decode_array(values, shape), _decode_array(ridge, shape))
+            )
+            parameters.append(_decode_array(fitted, shape))
+        model = GraphicalModel.restore(
+            columns.sizes, total, columns.masks(), tuple(targets), tuple(parameters)
+        )
+        measured = tuple(
+            Measured(
+                tuple(variables),
+                _decode_array(values, _decode_shape(columns, variables)),
+                float(_decode_array(sd, ())),
+                is_residual=bool(is_residual),
+            )
+            for variables, values, sd, is_residual in stored["measured"]
+        )
+        return cls(columns, model, measured)
+
+    def _split_group(self, name: str, groups: Integers) -> Integers:
+        """Choose a cell within its merged group, by the noisy one-way table."""
+        if name not in self.columns.mergings:
+            return groups
+        merging = self.columns.mergings[name]
+        weights = np.zeros((merging.size, merging.groups.size))
+        weights[merging.groups, np.arange(merging.groups.size)] = merging.masses
+        return round_by_group(groups, weights)
+
+
+def _decode_array(values: Any, shape: tuple[int, ...]) -> Reals:
+    """Stored numbers of this shape, all finite; anything else raises ValueError or TypeError."""
+    array = np.array(values)
+    if array.shape != shape or array.dtype.kind not in "if" or not np.isfinite(array).all():
+        raise ValueError
+    return array.astype(np.float64)
+
+
+def _decode_shape(columns: ModelledColumns, variables: Any) -> tuple[int, ...]:
+    sizes = columns.sizes
+    if not variables or list(variables) != sorted(set(variables)) or variables[0] < 0:
+        raise ValueError
+    return tuple(sizes[variable] for variable in variables)
+
+
+def _decode_bins(column: Column, grid: Any, masses: Any) -> Bins:
+    edges = tuple(map(decode_rational, grid))
+    is_sorted = all(low < high for low, high in pairwise(edges))
+    numbers = _decode_array(masses, (len(edges) - 1,))
+    if not column.is_binned or not is_sorted or not set(column.edges) <= set(edges) or numbers.min() < 0:
+        raise ValueError
+    return Bins(column, edges, numbers)
+
+
+def _decode_merging(column: Column, groups: Any, masses: Any) -> Merging:
+    cells, numbers = np.array(groups), _decode_array(masses, (column.size,))
+    is_known = cells.dtype.kind == "i" and cells.shape == (column.size,)
+    if not is_known or cells.min() < 0 or cells.max() >= MAX_CELLS or numbers.min() < 0:
+        raise ValueError
+    return Merging(cells.astype(np.int64), numbers)
+
+
+def _decode(column: Column, cells: Integers, bins: Bins | None) -> NDArray[Any]:
+    if not column.is_binned:
+        values = np.array([None] * column.size, dtype=object)
+        for cell in range(column.size):
+            value = column.decode(cell)
+            values[cell] = "other" if value is OTHER else value
+        return values[cells]
+    numbers = _decode_numbers(column, cells, bins)
+    whole = column.unit is not None and column.unit.denominator == 1
+    is_null = cells == column.null_cell if column.null_cell is not None else np.zeros(cells.size, dtype=bool)
+    if column.kind is ColumnKind.DATES:
+        decoded: list[Any] = [to_date(Fraction(day)) for day in numbers]
+    elif whole:
+        decoded = numbers.astype(np.int64).tolist()
+    else:
+        decoded = numbers.tolist()
+    if not is_null.any() and column.kind is not ColumnKind.DATES:
+        return numbers.astype(np.int64) if whole else numbers
+    values = np.array(decoded, dtype=object)
+    values[is_null] = None
+    return values
+
+
+def _decode_numbers(column: Column, cells: Integers, bins: Bins | None) -> Reals:
+    """Return a number within each bin: first a cell of the fine grid by its mass, then evenly within it."""
+    edges = np.array([float(edge) for edge in column.edges])
+    inner = np.minimum(cells, column.bins - 1)
+    low, high = edges[inner], edges[inner + 1]
+    if bins is not None:
+        grid = np.array([float(edge) for edge in bins.grid])
+        bin_of = np.clip(np.searchsorted(edges, grid[:-1], side="right") - 1, 0, column.bins - 1)
+        weights = np.zeros((column.bins, bin_of.size))
+        # A little for the width of a cell, where no mass was found in a bin.
+        even = np.diff(grid) / (grid[-1] - grid[0])
+        weights[bin_of, np.arange(bin_of.size)] = bins.masses + 1e-6 * even
+        fine = round_by_group(inner, weights)
+        low, high = grid[fine], grid[fine + 1]
+    if column.unit is None:
+        return choose_values_within(low, high, None)
+    is_last = (high >= edges[-1]) & (not column.ends_after_last)
+    return choose_values_within(low, high, float(column.unit), is_last)
+
+
+def residual_of(table: Reals) -> Reals:
+    """Return the part of a table with zero sums along every axis."""
+    result = table
+    for axis in range(table.ndim):
+        result = result - result.mean(axis=axis, keepdims=True)
+    return result

@@ -1,0 +1,135 @@
+"""`hubbub audit`: exit codes, text, JSON, witness files that are replayed, pictures."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import run
+
+SUBJECTS = Path(__file__).parents[1] / "audit" / "subjects_under_test.py"
+SURE = ("--confidence", "0.9999999999")
+PAIR = "[[[1.0], []]]"
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    file = tmp_path / "pairs.json"
+    file.write_text(PAIR)
+    return str(file)
+
+
+def test_violation_has_exit_code_1_and_a_witness_to_replay(tmp_path, pairs):
+    witness, picture = tmp_path / "found.json", tmp_path / "laws.svg"
+    found = run(
+        "audit", f"{SUBJECTS}:half_noise_batch", "--batch", "--epsilon", "1", "--pairs", pairs, *SURE,
+        "--samples", "20000", "--witness", str(witness), "--picture", str(picture),
+    )  # fmt: skip
+    assert found.code == 1, found.stderr
+    assert "VIOLATION: ε ≥ 1" in found.stdout
+    assert "on x and" in found.stdout
+    assert "It cannot see" in found.stdout
+    assert picture.read_text().startswith("<svg")
+    again = run(
+        "audit", f"{SUBJECTS}:half_noise_batch", "--replay", str(witness), "--samples", "40000", *SURE
+    )
+    assert again.code == 1, again.stdout
+    assert "fresh draws" in again.stdout
+
+
+def test_replay_runs_nothing_that_a_file_names(tmp_path):
+    trace = tmp_path / "trace"
+    hostile = {
+        "kind": "audit-witness/2", "subject": {"command": f"touch {trace}", "batch": False, "times": False},
+        "claim": {"symbol": "ε", "value": 1, "at": ""}, "x": [1.0], "x_prime": [], "pair": "",
+        "event": "y > 0",
+        "score": {"number": "value ", "paths": []}, "threshold": 0, "above": True,
+    }  # fmt: skip
+    witness = tmp_path / "found.json"
+    witness.write_text(json.dumps(hostile))
+    alone = run("audit", "--replay", str(witness))
+    assert alone.code == 2
+    assert "without a subject" in alone.stderr
+    other = run("audit", f"{SUBJECTS}:exact_sum", "--replay", str(witness), "--samples", "200", *SURE)
+    assert other.code == 0, other.stderr
+    assert "another subject" in other.stdout
+    assert not trace.exists()
+    for score in (
+        {"number": "difference x", "paths": []},
+        {"categories": "atom ", "odds": [["'x'", 1]], "paths": []},
+        {"categories": "atom ", "odds": [], "paths": []},
+        {"learned": ["value "], "categories": [], "center": [0], "scale": [1], "weights": [1], "paths": []},
+        [],
+    ):
+        witness.write_text(json.dumps(hostile | {"score": score}))
+        wrong = run("audit", f"{SUBJECTS}:exact_sum", "--replay", str(witness), "--samples", "200")
+        assert wrong.code == 2, wrong.stdout
+        assert "witness file" in wrong.stderr
+
+
+def test_no_violation_has_exit_code_0(pairs):
+    found = run(
+        "audit", f"{SUBJECTS}:exact_sum", "--epsilon", "1", "--samples", "600", "--pairs", pairs, *SURE
+    )
+    assert found.code == 0, found.stderr
+    assert "no violation found" in found.stdout
+    assert "--times" in found.stdout
+
+
+def test_json_is_for_programs():
+    found = run(
+        "audit", f"{SUBJECTS}:returns_rows", "--epsilon", "1", "--samples", "600", "--format", "json", *SURE
+    )
+    assert found.code == 1
+    stored = json.loads(found.stdout)
+    assert stored["kind"] == "audit/1"
+    assert stored["refuted"] is True
+
+
+def test_commands_are_subjects(pairs):
+    code = "import sys; print(len(sys.stdin.readlines()))"
+    found = run(
+        "audit", "--command", f"{sys.executable} -c '{code}'", "--epsilon", "1", "--samples", "128",
+        "--pairs", pairs, "--confidence", "0.9",
+    )  # fmt: skip
+    assert found.code == 1, found.stderr
+
+
+@pytest.mark.long
+def test_queries_are_subjects(pairs):
+    sql = run(
+        "audit", "--sql", "SELECT SUM(value) AS total FROM data", "--epsilon", "1", "--samples", "128",
+        "--pairs", pairs, *SURE,
+    )  # fmt: skip
+    assert sql.code == 0, sql.stderr
+
+
+@pytest.mark.parametrize(
+    "claim", [("--rho", "0.5"), ("--mu", "1"), ("--renyi", "2,1"), ("--epsilon", "1", "--bound-delta")]
+)
+def test_other_claims_are_typed(claim, pairs):
+    found = run("audit", f"{SUBJECTS}:returns_rows", *claim, "--samples", "400", "--pairs", pairs, *SURE)
+    assert found.code in {0, 1}, found.stderr
+    assert found.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("math:fsum",),
+        ("math:fsum", "--epsilon", "1", "--rho", "1"),
+        ("--epsilon", "1"),
+        ("nothing", "--epsilon", "1"),
+        ("http://example.org/", "--epsilon", "1"),
+        ("--sql", "SELECT 1", "--rho", "1"),
+        ("math:fsum", "--renyi", "1,2"),
+        ("math:fsum", "--epsilon", "1", "--rows", "nonsense"),
+        ("math:fsum", "--epsilon", "1", "--witness", "found.txt"),
+        ("--replay", "/no/such/file.json"),
+    ],
+)
+def test_errors_have_exit_code_2(words):
+    found = run("audit", *words)
+    assert found.code == 2
+    assert "Fix:" in found.stderr

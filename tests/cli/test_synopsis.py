@@ -1,0 +1,97 @@
+"""`hubbub synopsis`, and `hubbub query` of its file."""
+
+import pytest
+
+from cli.terminal import run
+
+OPTIONS = [
+    *("--unit", "row", "--epsilon", "1", "--delta", "1e-6", "--type", "age=number", "--step", "age=1"),
+    *("--keys", "region=North,South", "sex=f,m", "--bounds", "age=0:99", "--cuts", "age=18:65"),
+]
+
+
+@pytest.fixture
+def people(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{['North', 'South'][i % 2]},{'fm'[i // 2 % 2]},{i % 100}" for i in range(2000)]
+    (tmp_path / "people.csv").write_text("\n".join(["region,sex,age", *rows]) + "\n")
+    return tmp_path
+
+
+def test_plan_is_shown_and_nothing_written_without_output(people):
+    out = run("synopsis", "people.csv", *OPTIONS)
+    assert out.code == 0, out.stderr
+    assert "nothing spent" in out.stdout
+    assert sorted(path.name for path in people.iterdir()) == ["people.csv"]
+
+
+def test_file_answers_queries_for_free(people):
+    out = run("synopsis", "people.csv", *OPTIONS, "--output", "people.synopsis")
+    assert out.code == 0, out.stderr
+    assert "spent: ε = 1" in out.stdout
+    (people / "people.csv").unlink()
+    sql = "SELECT region, COUNT(*) AS n FROM people WHERE age >= 65 GROUP BY region"
+    answer = run("query", "people.synopsis", sql, "--format", "csv")
+    assert answer.code == 0, answer.stderr
+    assert answer.stdout.splitlines()[0] == "region,n,n_low,n_high"
+    assert len(answer.stdout.splitlines()) == 3
+    for option in (["--epsilon", "1"], ["--unit", "row"], ["--exact"]):
+        assert run("query", "people.synopsis", sql, *option).code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--output", "people.csv"],
+        ["--workload", "9"],
+        ["--workload", "age,nobody"],
+        ["--objective", "median"],
+        ["--focus", "nobody"],
+        ["--impossible", "age <"],
+        ["--cuts", "sex=1"],
+        ["--nulls", "nobody"],
+        ["--columns", "age,name"],
+    ],
+)
+def test_unusable_options_are_refused(people, options):
+    out = run("synopsis", "people.csv", *OPTIONS, *options)
+    assert out.code == 2
+    assert "Fix:" in out.stderr
+    assert sorted(path.name for path in people.iterdir()) == ["people.csv"]
+
+
+def test_tables_and_rules_are_read(people):
+    more = ["--workload", "age,sex;region", "--impossible", "age < 18 AND sex = 'm'", "--focus", "region"]
+    out = run("synopsis", "people.csv", *OPTIONS, *more)
+    assert out.code == 0, out.stderr
+    assert "2 tables" in out.stdout
+
+
+def test_synthetic_rows_from_a_synopsis_are_free(people):
+    assert run("synopsis", "people.csv", *OPTIONS, "--output", "people.synopsis").code == 0
+    out = run("synthesize", "people.synopsis", "--rows", "50", "--output", "rows.csv")
+    assert out.code == 0, out.stderr
+    lines = (people / "rows.csv").read_text().splitlines()
+    assert lines[0] == "region,sex,age"
+    assert len(lines) == 51
+    assert run("synthesize", "people.synopsis", "--epsilon", "1", "--output", "rows.csv").code == 2
+
+
+@pytest.mark.slow
+def test_synthetic_rows_from_data_are_charged_and_can_be_made_again(people):
+    out = run("synthesize", "people.csv", *OPTIONS, "--save", "model.synopsis", "--output", "rows.csv")
+    assert out.code == 0, out.stderr
+    assert "spent: ε = 1" in out.stdout
+    again = run("synthesize", "model.synopsis", "--rows", "7", "--output", "more.csv")
+    assert again.code == 0, again.stderr
+    assert len((people / "more.csv").read_text().splitlines()) == 8
+    asked = run("query", "model.synopsis", "SELECT COUNT(*) AS n FROM people")
+    assert asked.code == 2
+    assert "synthetic rows" in asked.stderr
+
+
+def test_synthetic_rows_need_a_price_and_a_file_format(people):
+    assert run("synthesize", "people.csv", "--unit", "row", "--output", "rows.csv").code == 2
+    assert run("synthesize", "people.csv", *OPTIONS, "--output", "rows.xlsx").code == 2
+    assert run("synthesize", "people.csv", *OPTIONS, "--output", "people.csv").code == 2
+    assert sorted(path.name for path in people.iterdir()) == ["people.csv"]

@@ -1,0 +1,124 @@
+"""Synthetic rows through the public door: plan, charge, rows, files."""
+
+import json
+
+import duckdb
+import pytest
+
+import hubbub as hb
+from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput
+from hubbub.synthesis.synthesis import Synthesis, open_synopsis
+
+OPTIONS = {"epsilon": 1, "delta": 1e-6, "steps": {"age": 1}, "impossible": ["age < 15 AND job = 'yes'"]}
+
+
+def open_people(rows=1500, **options):
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE people AS SELECT ['N', 'S'][1 + i % 2] AS region, (i * 7) % 90 AS age, "
+        "CASE WHEN (i * 7) % 90 < 15 THEN 'no' ELSE ['yes', 'no'][1 + i % 2] END AS job "
+        f"FROM range({rows}) r(i)"
+    )
+    declared = {"keys": {"region": ["N", "S"], "job": ["yes", "no"]}, "bounds": {"age": (0, 89)}}
+    return hb.open(connection, table="people", unit=hb.Unit.row(), **{**declared, **options})
+
+
+@pytest.fixture(scope="module")
+def synthesis():
+    return open_people().plan_synthesis(**OPTIONS, focus="region").run().value
+
+
+def test_rows_have_the_columns_of_the_source_and_keep_rules(synthesis):
+    rows = synthesis.synthetic(2000).to_dict()
+    assert list(rows) == ["region", "age", "job"]
+    assert len(rows["age"]) == 2000
+    assert all(0 <= age <= 89 and age == int(age) for age in rows["age"])
+    assert not any(age < 15 and job == "yes" for age, job in zip(rows["age"], rows["job"], strict=True))
+    # Of 750 rows in each region the noise of the one-way table is about 20: a third is 25 of these.
+    assert 500 < sum(region == "N" for region in rows["region"]) < 1500
+
+
+def test_label_says_that_rows_are_made_up(synthesis):
+    facts = synthesis.synthetic(3).facts
+    assert facts["synthetic rows"] is True
+    assert any("made up" in note for note in facts["notes"])
+    assert any("age < 15" in note for note in facts["notes"])
+    assert any("rows are left out if region, job" in note for note in facts["notes"])
+    assert "measured" in synthesis.report()
+
+
+def test_saved_model_makes_rows_without_the_data(synthesis, tmp_path):
+    path = tmp_path / "people.synopsis"
+    synthesis.save(path)
+    again = open_synopsis(path)
+    assert isinstance(again, Synthesis)
+    assert again.report() == synthesis.report()
+    assert len(again.synthetic(11)) == 11
+    with pytest.raises(InvalidInput):
+        Synthesis.from_json(json.dumps({"format": "hubbub synthesis/1"}))
+
+
+def test_one_charge_has_one_model(tmp_path):
+    options = {"ledger": tmp_path / "people.ledger", "budget": hb.Budget(1, 1e-6), "version": "1"}
+    with open_people(300, **options) as data:
+        plan = data.plan_synthesis(**OPTIONS)
+        one, two = (data.run_synthesis(plan).value for _ in range(2))
+        assert one.to_json() == two.to_json()
+        with pytest.raises(BudgetExceeded):
+            data.plan_synthesis(**{**OPTIONS, "impossible": []}).run()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epsilon": 0},
+        {"delta": 0},
+        {"epsilon": 500},
+        {"focus": "nobody"},
+        {"columns": ["age", "nobody"]},
+        {"impossible": ["region IN ('N', 'S')"]},
+        {"impossible": ["age >= 0 AND region = 'N'", "age >= 0 AND region = 'S'"]},
+    ],
+)
+def test_unusable_plans_are_refused_before_anything_is_charged(changes):
+    data = open_people(50, budget=hb.Budget(1, 1e-6))
+    with pytest.raises(HubbubError):
+        data.plan_synthesis(**{**OPTIONS, **changes})
+    assert not data.account.receipts
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_empty_and_one_row_tables_make_rows(rows):
+    synthesis = open_people(rows).plan_synthesis(**OPTIONS).run().value
+    assert len(synthesis.synthetic(5)) == 5
+
+
+def test_synopsis_makes_rows_that_fit_its_tables():
+    data = open_people()
+    plan = data.plan_synopsis(2, **{**OPTIONS, "epsilon": 1000}, allow_large_epsilon=True)
+    synopsis = plan.run().value
+    rows = synopsis.synthetic(1500).to_dict()
+    assert sum(region == "N" for region in rows["region"]) == pytest.approx(750, abs=5)
+    assert not any(age < 15 and job == "yes" for age, job in zip(rows["age"], rows["job"], strict=True))
+    with pytest.raises(InvalidInput):
+        synopsis.synthetic(0)
+
+
+def test_synopsis_without_one_way_tables_makes_no_rows():
+    plan = open_people().plan_synopsis([("region",)], **{**OPTIONS, "impossible": []})
+    with pytest.raises(InvalidInput, match="was not measured"):
+        plan.run().value.synthetic(5)
+
+
+@pytest.mark.parametrize("limit", [10**9, 0])
+def test_noise_that_is_too_wide_is_refused_before_the_charge(limit):
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE people AS SELECT i // 3 AS id, i * 1.0 AS x, i % 2 AS y FROM range(60) r(i)"
+    )
+    data = hb.open(
+        connection, table="people", unit="id", bounds={"x": (0, 60), "y": (0, 1)}, budget=hb.Budget(1, 1e-6)
+    )
+    with pytest.raises(HubbubError):
+        data.plan_synthesis(epsilon=0.1, delta=1e-7, rows_per_unit=limit).run()
+    assert data.plan_synthesis(epsilon=1, delta=1e-6, rows_per_unit=300).run().value.synthetic(5)
