@@ -1,6 +1,6 @@
 """How much SQL is answered as people write it: queries in the style of each source, compared with DuckDB.
 
-    PYTHONPATH=src .venv/bin/python benchmarks/sql_coverage.py [--source tpch] [--verbose]
+    PYTHONPATH=src .venv/bin/python benchmarks/sql_coverage.py [--source tpch] [--held-back] [--verbose]
 
 The queries are our own, in `sql_queries/`; each has its constructs in a comment before it. `refuse` marks
 those that nobody could protect, `approx` those whose answer is another by design (a MAX is a high quantile),
@@ -59,7 +59,7 @@ WORLDS = {
         {"sex": [0, 1], "married": [0, 1], "educ": list(range(1, 7)), "race": ["white", "black", "asian"]}, 1,
     ),
     "shop": World(
-        tables("shop"), ("users", "orders", "events"), "user_id", ("products", "countries"),
+        tables("shop"), ("users", "orders", "events", "baskets"), "user_id", ("products", "countries"),
         {"amount": (0, 50), "age": (0, 100), "product_id": (0, 12)},
         {
             "plan": ["free", "pro", "team"], "country": ["FR", "DE", "JP", "BR"],
@@ -87,6 +87,8 @@ SOURCES = {
     "dashboards": "shop",
     "tpch": "tpch",
 }
+HELD_BACK = {f"held_back_{source}": world for source, world in SOURCES.items() if source != "tpch"}
+"""Queries that were written before the constructs they use were built, and are not tuned on."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def planned(data: hb.Dataset, query: Written, **options):
 
 def classify(query: Written, *, verbose: bool = False) -> tuple[str, str]:
     """The class of a query, and what was said of it."""
-    data, theirs = opened(SOURCES[query.source])
+    data, theirs = opened({**SOURCES, **HELD_BACK}[query.source])
     is_rough = "approx" in query.flags
     try:
         try:
@@ -242,13 +244,15 @@ def classify(query: Written, *, verbose: bool = False) -> tuple[str, str]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--source", choices=SOURCES)
+    options.add_argument("--source", choices=[*SOURCES, *HELD_BACK])
+    options.add_argument("--held-back", action="store_true", help="the queries that are held back")
     options.add_argument("--verbose", action="store_true")
     chosen = options.parse_args()
     by_source: dict[str, Counter] = defaultdict(Counter)
     by_construct: dict[str, Counter] = defaultdict(Counter)
-    for source in [chosen.source] if chosen.source else SOURCES:
-        opened(SOURCES[source])
+    worlds = HELD_BACK if chosen.held_back else SOURCES
+    for source in [chosen.source] if chosen.source else worlds:
+        opened({**SOURCES, **HELD_BACK}[source])
         for query in read(source):
             try:
                 name, said = classify(query, verbose=chosen.verbose)

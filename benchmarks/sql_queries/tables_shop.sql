@@ -7,3 +7,4 @@ CREATE TABLE events AS SELECT (i * 7) % 390 AS user_id, ['view', 'cart', 'buy'][
   ['web', 'ios', 'android'][1 + (i * 7 // 3) % 3] AS device, TIMESTAMP '2025-01-01' + INTERVAL (i * 3) HOUR AS ts FROM range(2500) t(i);
 CREATE TABLE products AS SELECT i AS product_id, ['toys', 'books', 'food'][1 + i % 3] AS category, CAST(i AS DOUBLE) AS price FROM range(12) t(i);
 CREATE TABLE countries AS SELECT * FROM (VALUES ('FR', 'Europe'), ('DE', 'Europe'), ('JP', 'Asia'), ('BR', 'America')) t(country, continent);
+CREATE TABLE baskets AS SELECT i AS user_id, [['gift', 'sale'], ['sale'], ['gift', 'new', 'sale'], []][1 + i % 4] AS tags FROM range(300) t(i);
