@@ -18,7 +18,7 @@ $(VENV)/.base: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.base
 	@$(PIP) install torch==2.13.0
-	@$(PIP) install --group test --group check --group oracle
+	@$(PIP) install --group test --group check --group oracle --group site
 	@touch $@
 
 demo: $(VENV)/.base
@@ -57,10 +57,11 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# docs/cli.md, from the commands themselves.
+# The site, in build/site; and the two pages that are made from the code.
 docs: $(VENV)/.test
 	$(BIN)/python tests/docs/cli_page.py > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 	$(BIN)/python -c "from hubbub.sql.function_list import render_markdown as r; print(r(), end='')" > docs/functions.md
+	$(BIN)/python website/build.py
 
 coverage: $(VENV)/.test
 	$(BIN)/python -m pytest --cov=hubbub --cov-branch --cov-report=term-missing

@@ -1,0 +1,127 @@
+"""Builds the site: `python website/build.py [FOLDER]` stages the pages in FOLDER, and Zensical renders them.
+
+Pages are plain Markdown in `docs/`, and read well without the site. Staging adds what is made from other
+files (the change log, the API reference, notebooks) and turns links to files outside of `docs/` into text.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from api_reference import write_api_pages
+from navigation import NAVIGATION
+from notebooks import make_notebook
+
+ROOT = Path(__file__).parents[1]
+OUTSIDE = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "benchmarks/README.md": "benchmarks.md",
+}
+"""Files outside of docs/ that are pages of the site, and their names there."""
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def stage(folder: Path) -> Path:
+    """Copy all pages into a folder, ready for a site generator; return the folder of the pages."""
+    pages = folder / "docs"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("README.md"))
+    for source, name in OUTSIDE.items():
+        if name != "index.md" and (ROOT / source).exists():
+            (pages / name).write_text((ROOT / source).read_text(encoding="utf-8"), encoding="utf-8")
+    originals = {pages / name: ROOT / source for source, name in OUTSIDE.items() if name != "index.md"}
+    write_api_pages(pages / "api")
+    for page in sorted(pages.rglob("*.md")):
+        original = originals.get(page, ROOT / "docs" / page.relative_to(pages))
+        page.write_text(_with_site_links(page, original, pages), encoding="utf-8")
+    for chapter in sorted((pages / "textbook").glob("[0-9]*.md")):
+        make_notebook(chapter, chapter.with_suffix(".ipynb"))
+    (pages / "extra.css").write_text((ROOT / "website" / "extra.css").read_text(), encoding="utf-8")
+    frame = (ROOT / "website" / "zensical.toml").read_text(encoding="utf-8")
+    menu = f"nav = [\n{_menu(pages)}]\n"
+    (folder / "zensical.toml").write_text(
+        re.sub(r"^nav = \[.*?^\]\n", lambda _: menu, frame, count=1, flags=re.DOTALL | re.MULTILINE),
+        encoding="utf-8",
+    )
+    return pages
+
+
+def _with_site_links(page: Path, original: Path, pages: Path) -> str:
+    """The text of a page whose links work on the site."""
+
+    def convert(match: re.Match[str]) -> str:
+        words, target, anchor = match[1], match[2], match[3] or ""
+        if "://" in target or target.startswith("mailto:"):
+            return match[0]
+        if original.exists():
+            path = (original.parent / target).resolve()
+            if path.is_relative_to(ROOT / "docs") and path.name != "README.md":
+                inside = pages / path.relative_to(ROOT / "docs")
+            elif path.is_relative_to(ROOT) and str(path.relative_to(ROOT)) in OUTSIDE:
+                inside = pages / OUTSIDE[str(path.relative_to(ROOT))]
+            else:  # the source tree is not part of the site
+                return words
+            return f"[{words}]({_relative(inside, page.parent)}{anchor})"
+        return match[0]
+
+    return _LINK.sub(convert, page.read_text(encoding="utf-8"))
+
+
+def _relative(path: Path, folder: Path) -> str:
+    ups = 0
+    while not path.is_relative_to(folder):
+        folder, ups = folder.parent, ups + 1
+    return "../" * ups + str(path.relative_to(folder))
+
+
+def _menu(pages: Path) -> str:
+    lines = []
+    for title, item in NAVIGATION.items():
+        if isinstance(item, str):
+            lines += _entries(title, item, pages, 1)
+        else:
+            lines.append(f'  {{ "{title}" = [')
+            for name, page in item.items():
+                lines += _entries(name, page, pages, 2)
+            lines.append("  ] },")
+    return "\n".join(lines) + "\n"
+
+
+def _entries(title: str, item: str, pages: Path, depth: int) -> list[str]:
+    indent = "  " * depth
+    if not item.endswith("/"):
+        return [f'{indent}{{ "{title}" = "{item}" }},']
+    names = sorted(page.name for page in (pages / item).glob("*.md"))
+    inside = [f'{indent}  {{ "{_title(pages / item / name)}" = "{item}{name}" }},' for name in names]
+    return [f'{indent}{{ "{title}" = [', *inside, f"{indent}] }},"]
+
+
+def _title(page: Path) -> str:
+    first = page.read_text(encoding="utf-8").split("\n", 1)[0]
+    return first.removeprefix("# ").replace("`", "").replace('"', "'").strip()
+
+
+def main() -> None:
+    """Stage and render."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build"
+    stage(folder)
+    zensical = Path(sys.executable).parent / "zensical"
+    done = subprocess.run(
+        [zensical, "build", "--clean"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    words = done.stdout + done.stderr
+    if done.returncode or "warning" in words.lower():
+        sys.exit(f"the site was not built:\n{words}")
+    print(folder / "site" / "index.html")
+
+
+if __name__ == "__main__":
+    main()

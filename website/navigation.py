@@ -1,0 +1,47 @@
+"""The site's pages in the order in which they are read. `website/build.py` makes the menu of it."""
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["NAVIGATION", "list_pages"]
+
+Section = Mapping[str, str]
+
+NAVIGATION: Mapping[str, str | Section] = {
+    "First answer": "index.md",
+    "How-to": {
+        "Ask queries": "queries.md",
+        "Keep a ledger": "ledger.md",
+        "Plan a budget": "budgets.md",
+        "Release a synopsis or synthetic rows": "synopsis.md",
+        "Train a model": "training.md",
+        "Fit an estimator": "estimators.md",
+        "Audit a mechanism": "audit.md",
+        "Large tables": "scale.md",
+    },
+    "Explanation": {
+        "Theory: statement, code, test": "theory.md",
+        "Pitfalls": "pitfalls.md",
+        "Threats": "threats.md",
+        "Proofs": "proofs/",
+        "Decisions": "decisions/",
+    },
+    "Reference": {
+        "Commands": "cli.md",
+        "SQL functions": "functions.md",
+        "Engines and files": "engines.md",
+        "Python API": "api/",
+        "Benchmarks": "benchmarks.md",
+        "Architecture": "architecture.md",
+        "Changes": "changelog.md",
+    },
+    "Glossary": "glossary.md",
+}
+"""Title → page, or section → its pages. A page that ends in / is a folder: all its pages, by their titles."""
+
+
+def list_pages(section: str | Section | None = None) -> Sequence[str]:
+    """The pages and folders of the site, or of a section, in order."""
+    if isinstance(section, str):
+        return [section]
+    items = NAVIGATION if section is None else section
+    return [page for item in items.values() for page in list_pages(item)]
