@@ -94,8 +94,7 @@ def opened(path: Path) -> tuple[Dataset, Dataset]:
     )
 
 
-def plans(path: Path) -> dict[str, Plan]:
-    by_row, by_user = opened(path)
+def plans(by_row: Dataset, by_user: Dataset) -> dict[str, Plan]:
     return {
         "a": by_row.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1),
         "b": by_user.sql(BY_REGION, epsilon=1),
@@ -107,7 +106,7 @@ def plans(path: Path) -> dict[str, Plan]:
 
 
 def hubbub_tasks(path: Path) -> dict[str, Callable[[], object]]:
-    return {letter: plan.run for letter, plan in plans(path).items()}
+    return {letter: plan.run for letter, plan in plans(*opened(path)).items()}
 
 
 def duckdb_tasks(path: Path) -> dict[tuple[str, str], Callable[[], object]]:
@@ -227,8 +226,8 @@ def best(ways: Mapping[str, Callable[[], object]]) -> Timed:
 
 def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
     """Ours and OpenDP's: from what each gives on average without noise, and for c from the truth."""
-    planned, peer = plans(path), opendp_tasks(path)
-    _, by_user = opened(path)
+    by_row, by_user = opened(path)
+    planned, peer = plans(by_row, by_user), opendp_tasks(path)
     regions = by_user.exact(planned["b"])
     products = kept_counts(by_user, planned["c"])
     weighed = by_user.exact(by_user.sql(BY_PRODUCT, epsilon=1, keys={"product": range(PRODUCTS)}))

@@ -247,7 +247,7 @@ def test_without_intervals_all_of_epsilon_is_for_the_answer():
     )
     assert with_.aggregates[0].selection.epsilon == Fraction(65, 100)
     assert without.aggregates[0].selection.epsilon == 1
-    assert "0.35 of ε pays for the intervals of m" in str(with_)
+    assert "0.35 of ε pays for counts that make the intervals of m" in str(with_)
     assert "intervals" not in str(without)
     assert list(without.run().value.to_dict()) == ["m"]
     assert list(with_.run().value.to_dict()) == ["m", "m_low", "m_high"]
@@ -266,7 +266,9 @@ def test_counts_beside_quantiles_share_epsilon(delta):
 def test_extremes_are_taken_some_rows_from_the_end():
     data = opened()
     plan = data.sql("SELECT MIN(x) AS low, MAX(x) AS high FROM t", epsilon=4, intervals=False)
-    assert "low is taken at least 8 rows from the end" in str(plan)
+    assert "low is selected at least 13 rows from the end" in str(plan)
+    ninth = data.sql("SELECT QUANTILE_CONT(x, 0.9) AS high FROM t", epsilon=4, intervals=False)
+    assert "high is selected at least 4 rows from the end" in str(ninth)
     wide = opened(bounds={"x": (0, 10**9)})
     answers = wide.sql("SELECT MAX(x) AS m FROM t", epsilon=20, intervals=False).run().value
     assert answers["m"][0] < 1000  # the empty range above all rows is e^8 times less likely, and 26 octaves

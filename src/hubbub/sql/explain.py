@@ -96,8 +96,8 @@ def _describe_quantiles(plan: "Plan", each: "PlannedAggregate") -> list[str]:
         return []
     notes, selection = [], each.selection
     if selection.noise is not None:
-        share = format_up(selection.interval_epsilon)
-        notes.append(f"  {share} of ε pays for the intervals of {_output_names(plan, each)}")
+        share, use = format_up(selection.bins_epsilon), "intervals" if each.aggregate.intervals else "place"
+        notes.append(f"  {share} of ε pays for counts that make the {use} of {_output_names(plan, each)}")
     steps, outputs = float(each.bounded.step), plan.query.outputs
     for target, distance in selection.distances.items():
         of = plan.query.aggregates
@@ -105,9 +105,10 @@ def _describe_quantiles(plan: "Plan", each: "PlannedAggregate") -> list[str]:
         names = ", ".join(output.name for output in outputs if output.aggregate in calls)
         if names:
             rows = math.ceil(distance * steps)
+            seen = "" if selection.noise is None else "; it is moved on to where noisy counts show rows"
             notes.append(
-                f"  {names} is taken at least {rows:,} rows from the end, or at the median: beyond that "
-                "are too few rows for this ε"
+                f"  {names} is selected at least {rows:,} rows from the end, or at the median: beyond that "
+                f"are too few rows for this ε{seen}"
             )
     return notes
 

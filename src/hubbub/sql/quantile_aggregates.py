@@ -33,8 +33,10 @@ _MAX_NODES = 1 << 25
 _MAX_SELECTED_GROUPS = 1 << 20
 _BIN_EDGE_ERROR = 2.0**-48
 """Where a bin ends is known up to this share of the bounds: doubles are rounded."""
-_INTERVAL_SHARE = Fraction(35, 100)
-"""Of a selection's ε, for its intervals."""
+_BINS_SHARE = Fraction(35, 100)
+"""Of a selection's ε, for the counts around its answers."""
+_NEXT_TO_END = Fraction(1, 100)
+"""Quantiles like MIN and MAX are moved by these counts, so they pay for them without intervals, too."""
 _MAX_SELECTED, _MAX_SELECTED_BARE = 3, 7
 """The most quantiles that are selected, with intervals and without: measured in benchmarks/quantiles.py."""
 
@@ -124,15 +126,16 @@ class SelectedQuantiles(Aggregate):
     def make_selection(
         self, bounded: BoundedAggregate, epsilon: Fraction, neighbours: Neighbours, *, has_groups: bool
     ) -> QuantileSelection:
-        """The selection that costs ε, with its intervals.
+        """The selection that costs ε, with the counts of bins around its answers.
 
         Guarantee: its loss is at most ε in all groups together.
         Proof: docs/proofs/quantiles.md
         """
-        share = epsilon * _INTERVAL_SHARE if self.intervals else Fraction(0)
+        is_moved = all(min(each, 1 - each) <= _NEXT_TO_END for each in self.fractions)
+        share = epsilon * _BINS_SHARE if self.intervals or is_moved else Fraction(0)
         noise = None
         if share:
-            noise = _interval_noise(bounded.sensitivity, share)
+            noise = _bins_noise(bounded.sensitivity, share)
         is_one = neighbours is Neighbours.SUBSTITUTE and not has_groups
         weight = bounded.sensitivity.l1
         return QuantileSelection(self.grid, self.fractions, epsilon - share, weight, is_one, noise)
@@ -237,7 +240,7 @@ def _within(bounds: Bounds, value: Floats, low: Floats, high: Floats) -> Estimat
 
 
 @lru_cache(maxsize=64)  # a plan compares several ways to answer, with the same selection in each
-def _interval_noise(sensitivity: Sensitivity, epsilon: Fraction) -> Laplace:
+def _bins_noise(sensitivity: Sensitivity, epsilon: Fraction) -> Laplace:
     bound = Sensitivity(sensitivity.l1, linf=sensitivity.linf)
     return Laplace.of(
         sensitivity=bound, epsilon=epsilon, allow_large_epsilon=True

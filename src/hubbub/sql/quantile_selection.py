@@ -5,7 +5,8 @@ is asked for, in exact integers; its weight where nothing is known is public. Se
 inside the other: the middle one first, then the others among the rows on their side of it (Kaplan, Schnapp
 and Stemmer, 2022). Runs of empty cells are one candidate, so the work is that of the cells that have rows.
 
-A share of ε pays for intervals: noisy counts of disjoint bins around the answers.
+A share of ε pays for noisy counts of disjoint bins around the answers. They make intervals, and move extreme
+quantiles, which are selected some rows from the end, towards the end: to where the counts show rows.
 
 Proof: docs/proofs/quantiles.md
 """
@@ -36,10 +37,14 @@ Floats = NDArray[np.float64]
 
 _EXTREME = Fraction(1, 10)
 _FROM_THE_END = 16
-"""Quantiles this extreme are taken at least 16/ε rows from the end: beyond it noise finds no row."""
+"""Quantiles this extreme are selected at least 16/ε rows from the end: beyond it noise finds no row."""
 _NEGLIGIBLE = 130
 """Candidates that are e^130 less likely than another one are looked at only where floats cannot decide."""
 _AT_ONCE = 1 << 16
+_VISIBLE = 1.25
+"""Rows are seen in a bin if its noisy count, less the rows that may be there, exceeds the scale by this."""
+_WITHIN = 0.6
+"""How far into the last bin in which rows are seen an extreme quantile is moved."""
 _DOUBLINGS = 16
 """Bins of intervals end 2^0, 2^1, … 2^15 cells from the answer's cell."""
 _ROUNDING = 2.0**-50
@@ -113,7 +118,7 @@ class QuantileSelection:
     substitutes_in_one_group: bool = False
     """True if a unit is replaced, by one of the same group: then half of `weight` is taken, half given."""
     noise: Laplace | None = None
-    """Of the counts that make intervals; None where there are none."""
+    """Of the counts of bins around the answers; None where there are none."""
 
     def __post_init__(self) -> None:
         # Below a quantile that was selected, cells are cut: no part stands for all of one.
@@ -130,13 +135,13 @@ class QuantileSelection:
         return len(self.targets).bit_length()
 
     def loss(self) -> PrivacyLoss:
-        """The privacy loss of the quantiles and of the counts that make their intervals."""
+        """The privacy loss of the quantiles and of the counts around them."""
         loss = PrivacyLoss.bounded_range(self.epsilon / self.levels) * self.levels
-        return loss if self.noise is None else loss + PrivacyLoss.pure(self.interval_epsilon)
+        return loss if self.noise is None else loss + PrivacyLoss.pure(self.bins_epsilon)
 
     @property
-    def interval_epsilon(self) -> Fraction:
-        """The ε of the noisy counts that make intervals."""
+    def bins_epsilon(self) -> Fraction:
+        """The ε of the noisy counts of bins around the answers."""
         return Fraction(0) if self.noise is None else self.noise.sensitivity.l1 / self.noise.scale
 
     def _span(self, step: _Step) -> Fraction:
@@ -153,7 +158,7 @@ class QuantileSelection:
 
     @property
     def distances(self) -> dict[Fraction, int]:
-        """How far from the end of the rows extreme quantiles are taken at least, in steps of a count."""
+        """How far from the end of the rows extreme quantiles are selected at least, in steps of a count."""
         extreme = (step for step in self.steps if step.from_left or step.from_right)
         return {self.targets[step.which]: self._distance(step) for step in extreme}
 
@@ -363,7 +368,7 @@ class QuantileSelection:
         Proof: docs/proofs/quantiles.md, "Intervals"
         """
         positions, noisy = np.split(table, [len(self.targets)], axis=1)
-        values = self.grid.values(positions).T
+        values = self.grid.values(self._moved_outward(positions, noisy)).T
         low, high = (np.full_like(values, self.grid.edges[end]) for end in (0, -1))
         if self.noise is None or not len(table):
             return values, low, high
@@ -386,6 +391,63 @@ class QuantileSelection:
             low[index, rows] = np.minimum(self.grid.edges[edges[rows, first[rows]]], values[index, rows])
             high[index, rows] = np.maximum(self.grid.edges[edges[rows, last[rows]]], values[index, rows])
         return values, low, high
+
+    def _moved_outward(self, positions: Integers, noisy: Integers) -> Integers:
+        """Extreme quantiles moved towards the end, into the last bin in which rows are seen.
+
+        Proof: docs/proofs/quantiles.md, "Towards the end"
+        """
+        moved = positions.copy()
+        if self.noise is None:
+            return moved
+        edges = self._bin_edges(positions)
+        # Of several, the one that is next to the end first: none is moved beyond it.
+        for step in sorted(self.steps, key=lambda step: -abs(self.targets[step.which] - Fraction(1, 2))):
+            if step.from_right:
+                further = self._outer_positions(step, positions[:, step.which], edges, noisy)
+                limit = moved[:, step.which + 1] if step.which + 1 < len(self.targets) else further
+                moved[:, step.which] = np.minimum(further, limit)
+            elif step.from_left:
+                further = self._outer_positions(step, positions[:, step.which], edges, noisy)
+                limit = moved[:, step.which - 1] if step.which else further
+                moved[:, step.which] = np.maximum(further, limit)
+        return moved
+
+    def _outer_positions(
+        self, step: _Step, positions: Integers, edges: Integers, noisy: Integers
+    ) -> Integers:
+        """The positions, or those within the bins beyond them in which the last rows are seen.
+
+        A bin that is wider than the answer is far from the other end needs more: noise moves it there rarely.
+        Where more rows are beyond the quantile than it was kept away from the end, nothing is moved.
+        """
+        assert self.noise is not None
+        target, cell = self.targets[step.which], positions[:, np.newaxis] // self.grid.parts
+        beyond = float(1 - target if step.from_right else target) * np.maximum(noisy.sum(axis=1), 0)
+        is_outside = edges[:, :-1] > cell if step.from_right else edges[:, 1:] <= cell
+        is_outside &= (np.diff(edges, axis=1) > 0) & (beyond < self._distance(step))[:, np.newaxis]
+        excess = np.where(is_outside, (noisy - beyond[:, np.newaxis]) / float(self.noise.scale), -np.inf)
+        order = np.arange(self.bins) if step.from_right else np.arange(self.bins)[::-1]
+        rows, widths = np.arange(len(positions)), np.diff(self.grid.edges[edges], axis=1)
+        reach, here = self._reach(positions, from_right=step.from_right), np.full(len(rows), -1)
+        while True:
+            wider = np.log(np.maximum(widths / reach[:, np.newaxis], 1))
+            last = np.where(excess > _VISIBLE + wider, order, -1).max(axis=1)
+            if (last <= here).all():
+                break
+            here = np.maximum(here, last)
+            reach = np.maximum(reach, np.where(here >= 0, widths[rows, order[here]], 0))
+        start, stop = edges[rows, order[here]], edges[rows, order[here] + 1]
+        share = _WITHIN if step.from_right else 1 - _WITHIN
+        inside = np.minimum(start + ((stop - start) * share).astype(np.int64), stop - 1)
+        return np.where(here >= 0, inside * self.grid.parts + self.grid.parts // 2, positions)
+
+    def _reach(self, positions: Integers, *, from_right: bool) -> Floats:
+        """How far answers are from the other end, or from zero if that is within the bounds: in between."""
+        values, (low, high) = self.grid.values(positions), map(float, self.grid.bounds)
+        far = values - low if from_right else high - values
+        near = np.minimum(np.abs(values), far) if low <= 0 <= high else far
+        return np.asarray(np.maximum(np.sqrt(near) * np.sqrt(far), 1e-200))  # zero is no divisor
 
     def rank_error(self, fraction: Fraction, confidence: Fraction) -> float:
         """How far from the rank that is asked for an answer is at most, but for the rows of its own cell.
@@ -415,8 +477,8 @@ class QuantileSelection:
         many = "" if len(self.targets) == 1 else f", {len(self.targets)} of them one inside the other"
         text = f"Exponential mechanism over {self.grid.cells:,} cells{many}: ε = {format_up(self.epsilon)}"
         if self.noise is None:
-            return f"{text}; no intervals"
-        return f"{text}; intervals from {self.bins} disjoint bins around the answer: {self.noise}"
+            return text
+        return f"{text}; counts of {self.bins} disjoint bins around the answer: {self.noise}"
 
 
 def _scores(step: _Step, goal: NDArray[Any], below: NDArray[Any], until: NDArray[Any]) -> NDArray[Any]:
