@@ -17,6 +17,9 @@
     [about]                     # what only the owner knows, for the label: hubbub report
     use = "planning of wards"
 
+    [server]                    # for hubbub serve: see docs/serve.md
+    port = 8443
+
     [tables.visits]
     path = "visits.parquet"     # beside this file
     unit = "patient"            # or "row": one row is one person
@@ -74,7 +77,7 @@ _MOST_KEYS = 10_000_000
 _ENDINGS = (".parquet", ".pq", ".csv", ".txt")
 _TOP = (
     *("population", "rows_per_unit", "groups_per_unit", "max_rows_per_unit"),
-    *("ledger", "secret", "account", "version", "window", "about", "budget", "tables"),
+    *("ledger", "secret", "account", "version", "window", "about", "budget", "tables", "server"),
 )
 _TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding", "synopsis")
 _SYNOPSIS = {
@@ -134,6 +137,8 @@ class Config:
     """The column by which time is divided into windows, each with a budget."""
     about: Mapping[str, str] = field(default_factory=dict)
     """What the owner states for the label."""
+    server: Mapping[str, Any] = field(default_factory=dict)
+    """For `hubbub serve`, which checks it."""
     opened_table: str | None = None
     """The table that was asked for by its path; None where all were."""
     file: str = CONFIG_NAME
@@ -236,6 +241,7 @@ class _Reader:
             self._budget(stated, people),
             *self._read_ledger(stated),
             self._about(stated),
+            self._mapping(stated, "server"),
             file=str(self._file),
         )
 

@@ -23,7 +23,7 @@ from hubbub.ledger.stored_outcomes import capture_outcome, charge_and_run, pass_
 from hubbub.mechanisms import Laplace
 from hubbub.numbers import Number, parse_nonnegative, parse_positive
 from hubbub.release import Release
-from hubbub.sources import OpenArguments, open_sources
+from hubbub.sources import OpenArguments, OpenedSources, open_sources
 from hubbub.sql.analyzer import analyze
 from hubbub.sql.bound_estimation import estimate_cut, measure_limits, use_known_limits
 from hubbub.sql.composite_plan import (
@@ -50,7 +50,7 @@ from hubbub.sql.streaming import Stream, check_streamable, execute_stream
 from hubbub.synopsis_planning import SynopsisPlanning
 from hubbub.unit import Unit, Window
 
-__all__ = ["Dataset", "open"]
+__all__ = ["Dataset", "make_dataset", "open"]
 
 
 class Dataset(SynopsisPlanning):
@@ -311,7 +311,12 @@ class Dataset(SynopsisPlanning):
         return None if count is None else count(plan.loss)
 
     def run(
-        self, plan: AnyPlan, progress: Callable[[str], None] = lambda _: None, *, again: bool = False
+        self,
+        plan: AnyPlan,
+        progress: Callable[[str], None] = lambda _: None,
+        *,
+        again: bool = False,
+        host: Callable[[Charge, Callable[[Engine], str]], str] | None = None,
     ) -> Release[Result]:
         """Charge, then run, then release. With a ledger, a query that was answered has the same answer.
 
@@ -322,6 +327,8 @@ class Dataset(SynopsisPlanning):
             plan: a plan of this dataset.
             progress: called with a few words as each step begins.
             again: charge anew and run a query that failed: the engine was gone, somebody interrupted it.
+            host: computes the outcome of a new charge of a ledger on an engine of its own, which holds the
+                same rows, and decides when it is stored.
 
         Guarantee: the charge stands before the engine sees the query, and with a ledger the outcome before
             anybody sees it; nothing is given back.
@@ -329,20 +336,15 @@ class Dataset(SynopsisPlanning):
         """
         self._check_plan(plan, self.run)
         if isinstance(self.account, LedgerAccount):
-            answers = self._run_with_ledger(self.account, plan, progress, again=again)
+            answers = self._run_with_ledger(self.account, plan, progress, host, again=again)
         else:
             self.account.charge(plan.query.text, plan.loss, unit=self.unit)
-            done = capture_outcome(lambda: self._execute(plan, pass_through_errors(progress)))
+            done = capture_outcome(lambda: _execute(plan, self._engine, pass_through_errors(progress)))
             answers = self._finish(plan, done.get())
         return Release(
-            answers,
-            plan.loss,
-            plan,
-            self.unit,
-            user_asserted=False,
-            coordinates=max(1, len(answers)),
+            answers, plan.loss, plan, self.unit, user_asserted=False, coordinates=max(1, len(answers)),
             post_processed=True,
-        )
+        )  # fmt: skip
 
     def stream(self, plan: AnyPlan, progress: Callable[[str], None] = lambda _: None) -> Release[Stream]:
         """Run a query with a result too large for memory: `release.value` yields it in pieces.
@@ -368,18 +370,9 @@ class Dataset(SynopsisPlanning):
         stream = capture_outcome(run).get()
         self._known.add(stream.facts, stream.facts.get("entry"))
         return Release(
-            stream,
-            plan.loss,
-            plan,
-            self.unit,
-            user_asserted=False,
-            coordinates=plan.query.cells,
+            stream, plan.loss, plan, self.unit, user_asserted=False, coordinates=plan.query.cells,
             post_processed=True,
-        )
-
-    def _execute(self, plan: AnyPlan, progress: Callable[[str], None]) -> list[Result]:
-        with self._engine.snapshot():
-            return execute_plan(plan, self._engine, progress)
+        )  # fmt: skip
 
     def _finish(self, plan: AnyPlan, tables: Sequence[Result], entry: int | None = None) -> Result:
         """The result, computed from what was released, for the ledger's charge if there is one."""
@@ -393,14 +386,18 @@ class Dataset(SynopsisPlanning):
         return plan.evaluate(labelled) if isinstance(plan, CompositePlan) else labelled[0]
 
     def _run_with_ledger(
-        self, account: LedgerAccount, plan: AnyPlan, progress: Callable[[str], None], *, again: bool
+        self, account: LedgerAccount, plan: AnyPlan, progress: Any, host: Any, *, again: bool
     ) -> Result:
         """Return the one result of this query on this version, stored before anybody sees it."""
+
+        def compute(engine: Engine) -> str:
+            return store_tables(plan, _execute(plan, engine, pass_through_errors(progress)))
+
         question = fingerprint_plan(plan, self._origin)
         key = digest([question, self.version])
         charge, stored = charge_and_run(
             account,
-            lambda _: store_tables(plan, self._execute(plan, pass_through_errors(progress))),
+            lambda charge: compute(self._engine) if host is None else host(charge, compute),
             progress,
             again=again,
             **self._charge_fields(plan),
@@ -465,12 +462,38 @@ class Dataset(SynopsisPlanning):
         return escape(f"Dataset({', '.join(self.tables)}; {self.unit})")
 
 
+def _execute(plan: AnyPlan, engine: Engine, progress: Callable[[str], None]) -> list[Result]:
+    with engine.snapshot():
+        return execute_plan(plan, engine, progress)
+
+
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
+
+
+def make_dataset(sources: OpenedSources, analyst: str | None = None) -> Dataset:
+    """Return a dataset of opened sources, which may be asked on behalf of an analyst."""
+    account = sources.account
+    if analyst is not None and isinstance(account, LedgerAccount):
+        account = account.for_analyst(analyst)
+    return Dataset(
+        sources.engine,
+        sources.unit,
+        account,
+        population=sources.population,
+        contribution_bounds=ContributionBounds(
+            sources.arguments.rows_per_unit, sources.arguments.groups_per_unit
+        ),
+        max_rows_per_unit=sources.arguments.max_rows_per_unit,
+        origin=sources.origin,
+        version=sources.version,
+        ledger=sources.ledger,
+        synopses=sources.synopses,
+    )
 
 
 def open(  # noqa: A001 - hubbub.open is its name
@@ -550,42 +573,27 @@ def open(  # noqa: A001 - hubbub.open is its name
     >>> [round(n / 100) for n in data.run(plan).value["n"]]
     [3, 3, 3]
     """
-    sources = open_sources(
-        OpenArguments(
-            data,
-            unit=unit,
-            table=table,
-            budget=budget,
-            ledger=ledger,
-            account=account,
-            analyst=analyst,
-            version=version,
-            window=window,
-            types=types,
-            bounds=bounds,
-            keys=keys,
-            public=public,
-            population=population,
-            rows_per_unit=rows_per_unit,
-            groups_per_unit=groups_per_unit,
-            max_rows_per_unit=max_rows_per_unit,
-            quotes=quotes,
-            encoding=encoding,
-            new_rows=new_rows,
-            override=override,
-        )
+    arguments = OpenArguments(
+        data,
+        unit=unit,
+        table=table,
+        budget=budget,
+        ledger=ledger,
+        account=account,
+        analyst=analyst,
+        version=version,
+        window=window,
+        types=types,
+        bounds=bounds,
+        keys=keys,
+        public=public,
+        population=population,
+        rows_per_unit=rows_per_unit,
+        groups_per_unit=groups_per_unit,
+        max_rows_per_unit=max_rows_per_unit,
+        quotes=quotes,
+        encoding=encoding,
+        new_rows=new_rows,
+        override=override,
     )
-    return Dataset(
-        sources.engine,
-        sources.unit,
-        sources.account,
-        population=sources.population,
-        contribution_bounds=ContributionBounds(
-            sources.arguments.rows_per_unit, sources.arguments.groups_per_unit
-        ),
-        max_rows_per_unit=sources.arguments.max_rows_per_unit,
-        origin=sources.origin,
-        version=sources.version,
-        ledger=sources.ledger,
-        synopses=sources.synopses,
-    )
+    return make_dataset(open_sources(arguments))

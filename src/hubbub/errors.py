@@ -5,6 +5,8 @@
     ├── Unsupported     beyond what can be done exactly: refused rather than approximated
     ├── Refused         it could be done, but would not be private
     │   └── BudgetExceeded   it does not fit the remaining budget
+    ├── AccessDenied    this person may not do that, or has not signed in
+    ├── Unavailable     too much at once, or not now: nothing was charged, try again later
     ├── Halted          an interactive mechanism has given its last answer
     ├── EngineFailed    the engine that holds the rows failed
     └── LedgerFailed    the ledger could not be read or written, so nothing ran
@@ -35,6 +37,7 @@ from typing import Self
 from hubbub.escaping import escape
 
 __all__ = [
+    "AccessDenied",
     "BudgetExceeded",
     "EngineFailed",
     "Halted",
@@ -42,6 +45,7 @@ __all__ = [
     "InvalidInput",
     "LedgerFailed",
     "Refused",
+    "Unavailable",
     "Unsupported",
 ]
 
@@ -152,6 +156,14 @@ class Refused(HubbubError):
 
 class BudgetExceeded(Refused):
     """It does not fit the remaining budget; nothing was spent."""
+
+
+class AccessDenied(HubbubError):
+    """This person may not do that, or has not signed in."""
+
+
+class Unavailable(HubbubError):
+    """Too much at once, or not now; nothing was charged."""
 
 
 class Halted(HubbubError):

@@ -260,6 +260,11 @@ class DuckDB:
         """Return the SQL in DuckDB's dialect; see `Engine`."""
         return sql.sql("duckdb")
 
+    def interrupt(self) -> None:
+        """Stop what the connection runs; see `Engine`."""
+        with suppress(duckdb.Error):
+            self._connection.interrupt()
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()

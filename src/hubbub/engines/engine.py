@@ -114,6 +114,9 @@ class Engine(Protocol):
     def snapshot(self) -> AbstractContextManager[None]:
         """Fix one state of the rows for all queries inside; leave nothing behind."""
 
+    def interrupt(self) -> None:
+        """Stop the statement that another thread runs, if there is one: it raises `EngineFailed` there."""
+
     def close(self) -> None:
         """Release the rows."""
 

@@ -196,6 +196,11 @@ class PostgreSQL(RemoteEngine):
     def __del__(self) -> None:
         self.close()
 
+    def interrupt(self) -> None:
+        """Ask the server to cancel what the connection runs; see `Engine`."""
+        with suppress(Exception):
+            self._connection.cancel_safe(timeout=5)
+
     def close(self) -> None:
         """Close the connection."""
         if getattr(self, "_connection", None) is not None:

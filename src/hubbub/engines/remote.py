@@ -136,6 +136,10 @@ class RemoteEngine(ABC):
         """What identifies a table's rows; see `Engine`."""
 
     @abstractmethod
+    def interrupt(self) -> None:
+        """Stop the statement that another thread runs; see `Engine`."""
+
+    @abstractmethod
     def close(self) -> None:
         """Release the connection; see `Engine`."""
 

@@ -265,6 +265,14 @@ class Spark(RemoteEngine):
             self._check_settings()
         super().__init__(sources, _SESSION_LOCK)
 
+    def interrupt(self) -> None:
+        """Cancel the jobs of the session, in which one plan runs at a time; see `Engine`."""
+        with suppress(Exception):
+            if hasattr(self._session, "interruptAll"):
+                self._session.interruptAll()
+            else:
+                self._session.sparkContext.cancelAllJobs()
+
     def close(self) -> None:
         """Do nothing: the session belongs to its owner."""
 

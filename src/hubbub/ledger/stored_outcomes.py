@@ -38,6 +38,7 @@ __all__ = [
     "Progress",
     "capture_outcome",
     "charge_and_run",
+    "error_text",
     "has_ended",
     "load_outcome",
     "pass_through_errors",
@@ -251,10 +252,11 @@ def _store_outcome(account: LedgerAccount, number: int, outcome: Outcome[str]) -
         storing = capture_outcome(lambda: account.record_release(number, outcome.value or ""))
         if storing.interrupt is not None or isinstance(storing.error, (NoneType, LedgerFailed)):
             return storing.get()
-    return account.record_release(number, _error_text(outcome.error or _failed_error()))
+    return account.record_release(number, error_text(outcome.error or _failed_error()))
 
 
-def _error_text(error: HubbubError) -> str:
+def error_text(error: HubbubError) -> str:
+    """Return the text under which a refusal or a failure is stored."""
     fields = [type(error).__name__, *error.templates, *([error.parameter] if error.parameter else [])]
     return json.dumps({"format": _FORMAT, "error": fields}, ensure_ascii=True)
 

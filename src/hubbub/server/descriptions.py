@@ -1,0 +1,78 @@
+"""Declarations, plans and errors as records: what doors show of them."""
+
+from fractions import Fraction
+
+from hubbub import errors
+from hubbub.engines.schema import Column, Kind, Table
+from hubbub.errors import HubbubError
+from hubbub.server.records import ColumnDescription, ResultColumnDescription, TableDescription
+from hubbub.sql.composite_plan import AnyPlan, CompositePlan
+from hubbub.sql.plan import Plan
+
+__all__ = ["describe_table", "result_columns", "status_of"]
+
+_MAX_KEYS = 1000
+_STATUS: tuple[tuple[type[HubbubError], int, str], ...] = (
+    (errors.AccessDenied, 403, "access_denied"),
+    (errors.Unavailable, 503, "unavailable"),
+    (errors.BudgetExceeded, 402, "budget_exceeded"),
+    (errors.Refused, 422, "refused"),
+    (errors.Unsupported, 422, "unsupported"),
+    (errors.InvalidInput, 400, "invalid_input"),
+    (errors.Halted, 409, "halted"),
+    (errors.EngineFailed, 500, "engine_failed"),
+    (errors.LedgerFailed, 503, "ledger_failed"),
+    (HubbubError, 500, "error"),
+)
+
+
+def status_of(error: HubbubError) -> tuple[int, str]:
+    """Return the HTTP status and the code of an error.
+
+    >>> status_of(InvalidInput("epsilon is 0", why="it takes infinite noise", fix="pass another"))
+    (400, 'invalid_input')
+    """
+    return next((status, code) for kind, status, code in _STATUS if isinstance(error, kind))
+
+
+def result_columns(plan: AnyPlan) -> tuple[ResultColumnDescription, ...]:
+    """Return the columns of the answer to a plan, in the order of `Result.to_dict`; no row decides them."""
+    if isinstance(plan, CompositePlan):
+        names, kinds, carried = plan.outer.names, plan.outer.kinds, plan.outer.carried
+        ends = {f"{name}_{end}" for name in carried for end in ("low", "high")}
+        plain = [(name, kind) for name, kind in zip(names, kinds, strict=True) if name not in ends]
+        described = [(name, kind, "estimate" if name in carried else "value") for name, kind in plain]
+    else:
+        described = [_describe_output(plan, index) for index in range(len(plan.query.outputs))]
+    out = []
+    for name, kind, part in described:
+        out.append(ResultColumnDescription(name, kind, part))
+        if part == "estimate":
+            out += [ResultColumnDescription(f"{name}_{end}", Kind.NUMBER, end) for end in ("low", "high")]
+    return tuple(out)
+
+
+def _describe_output(plan: Plan, index: int) -> tuple[str, Kind, str]:
+    each = plan.post_processing.outputs[index]
+    kind = each.typed.kind or Kind.NUMBER
+    if each.output.key is not None:
+        return each.output.name, kind, "key"
+    has_interval = plan.bounded.intervals and not plan.query.is_top
+    is_estimate = has_interval and kind is Kind.NUMBER and bool(each.calls)
+    return each.output.name, kind, "estimate" if is_estimate else "value"
+
+
+def describe_table(table: Table) -> TableDescription:
+    """Return what is declared of a table."""
+    return TableDescription(table.name, tuple(map(_describe_column, table.columns)), table.is_public)
+
+
+def _describe_column(column: Column) -> ColumnDescription:
+    bounds = None if column.bounds is None else (_number(column.bounds[0]), _number(column.bounds[1]))
+    keys = None if column.keys is None else tuple(column.keys[:_MAX_KEYS])
+    count = None if column.keys is None else len(column.keys)
+    return ColumnDescription(column.name, column.kind, column.is_unit, bounds, keys, count)
+
+
+def _number(value: Fraction) -> str:
+    return str(value) if value.denominator == 1 else repr(float(value))

@@ -1,0 +1,536 @@
+"""One service layer for all doors: sign in, describe, plan, ask, history, budget, label.
+
+A door identifies somebody by `auth` (a password, a token, SCRAM, a session), which gives a `Principal`, and
+passes it to every call. Each call checks anew what she may do: no door decides that.
+
+All methods but `ask` and `call` block, and are safe to call from any thread; a door that is asynchronous runs
+them in worker threads:
+
+    report = await service.call(service.plan, principal, "visits", Question("SELECT …", epsilon="0.1"))
+    answer = await service.ask(principal, "visits", Question("SELECT …", epsilon="0.1"))
+
+`plan` is free and reads no row. Only `ask` charges; the same question again is free. Every error is a
+`HubbubError` that holds no data; `descriptions.status_of` names its HTTP status and its code.
+"""
+
+import asyncio
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from hubbub.config import Config, read_config
+from hubbub.errors import AccessDenied, HubbubError, InvalidInput, Unavailable
+from hubbub.ledger import LedgerAccount
+from hubbub.ledger.entries import ERROR_PREFIX, OWNER, Entry, EntryKind, digest, read_loss
+from hubbub.ledger.stored_outcomes import load_outcome
+from hubbub.numbers import format_down, format_up
+from hubbub.release import Release
+from hubbub.report.label import History, label
+from hubbub.server.administration import Administration
+from hubbub.server.auth import Auth
+from hubbub.server.descriptions import describe_table, result_columns
+from hubbub.server.hosting import HostedDataset, Run, choose_deadline
+from hubbub.server.library import Library
+from hubbub.server.records import (
+    Answer,
+    BudgetReport,
+    DatasetDescription,
+    DatasetSummary,
+    HistoryItem,
+    PlanReport,
+    Principal,
+    Question,
+    Role,
+)
+from hubbub.server.settings import ServerSettings, read_settings
+from hubbub.server.state import State, append_audit, now
+from hubbub.sources import OpenArguments
+from hubbub.sql.composite_plan import AnyPlan, CompositePlan, load_tables
+from hubbub.sql.explain import with_estimated_cuts
+from hubbub.sql.function_list import FunctionEntry, list_entries
+from hubbub.sql.result import Result
+
+__all__ = ["Service"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_MAX_SQL = 100_000
+_REQUEST_SECONDS = 7 * 86400.0
+"""How long an idempotency key is remembered."""
+
+
+class Service:
+    """Datasets, people and budgets behind all doors.
+
+    Args:
+        datasets: what is served.
+        state: the server's own file.
+        settings: of the process.
+    """
+
+    def __init__(self, datasets: Sequence[HostedDataset], state: State, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.state = state
+        self.auth = Auth(state, scrypt_cost=settings.scrypt_cost)
+        self.administration = Administration(self)
+        self.library = Library(self)
+        self._hosted = {each.name: each for each in datasets}
+        self._quick = ThreadPoolExecutor(16, thread_name_prefix="hubbub-service")
+        self._asking = ThreadPoolExecutor(settings.queue + 64, thread_name_prefix="hubbub-ask")
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self._bucket_lock = threading.Lock()
+        if len(self._hosted) != len(datasets):
+            raise InvalidInput(
+                "two datasets have one name", why="questions could not tell them apart",
+                fix="give one another name, as name in [server]",
+            )  # fmt: skip
+
+    @classmethod
+    def open(cls, *files: str | Path) -> "Service":
+        """Make the service of one or more hubbub.toml; settings of the process come from the first."""
+        configs = [read_config(file) for file in files]
+        settings = [read_settings(config) for config in configs]
+        hosted = [_host(*pair, settings[0]) for pair in zip(configs, settings, strict=True)]
+        return cls(hosted, State(settings[0].state), settings[0])
+
+    async def call(self, method: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run a blocking method of the service in a worker thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._quick, lambda: method(*args, **kwargs))
+
+    def close(self) -> None:
+        """Stop what runs, and close engines, ledgers and the server's file."""
+        for each in self._hosted.values():
+            each.close()
+        self._asking.shutdown(wait=True, cancel_futures=True)
+        self._quick.shutdown(wait=True, cancel_futures=True)
+        self.state.close()
+
+    # Who may do what
+
+    def find(self, dataset: str) -> HostedDataset:
+        """Return a dataset by name; for the service's own parts, which check who asks."""
+        hosted = self._hosted.get(dataset)
+        if hosted is None:
+            raise _missing_error()
+        return hosted
+
+    def names(self) -> list[str]:
+        """Return the names of all datasets."""
+        return list(self._hosted)
+
+    def authorize(self, principal: Principal, dataset: str, role: Role) -> tuple[HostedDataset, Role]:
+        """Return the dataset and what somebody may do with it now; refuse less than `role`.
+
+        Guarantee: a dataset in which she has no role is refused as one that does not exist.
+        """
+        current = self.auth.roles(principal).get(dataset)
+        if current is None or dataset not in self._hosted:
+            raise _missing_error()
+        if current.rank < role.rank:
+            raise AccessDenied(
+                f"only an {role} may do this", why="roles protect the budget and other people's questions",
+                fix="ask the owner of the dataset",
+            )  # fmt: skip
+        self._limit_rate(principal)
+        return self._hosted[dataset], current
+
+    def payer(self, principal: Principal, dataset: str) -> str:
+        """Return the analyst who pays for a user, by name; empty for an owner, also through a token."""
+        own = self.auth.roles(Principal(principal.user)).get(dataset)
+        return OWNER if own is Role.OWNER else principal.user
+
+    def _limit_rate(self, principal: Principal) -> None:
+        """A bucket for each user, filled continuously; in this process only."""
+        most = self.settings.requests_per_minute
+        with self._bucket_lock:
+            level, when = self._buckets.get(principal.user, (float(most), time.monotonic()))
+            level = min(float(most), level + (time.monotonic() - when) * most / 60)
+            if level < 1:
+                raise Unavailable(
+                    "there were too many requests", why="each user has a limit", fix="wait a minute"
+                )
+            self._buckets[principal.user] = (level - 1, time.monotonic())
+
+    # Reading what is declared
+
+    def datasets(self, principal: Principal) -> list[DatasetSummary]:
+        """Return the datasets in which somebody has a role."""
+        self._limit_rate(principal)
+        out = []
+        for name, role in self.auth.roles(principal).items():
+            if name in self._hosted:
+                sources = self._hosted[name].sources
+                tables = tuple(sources.engine.tables)
+                paused = self.administration.is_paused(name, principal.user)
+                out.append(DatasetSummary(name, role, str(sources.unit), tables, paused))
+        return out
+
+    def describe(self, principal: Principal, dataset: str) -> DatasetDescription:
+        """Return what is declared of a dataset: tables, columns, unit, bounds, keys. Never rows."""
+        hosted, role = self.authorize(principal, dataset, Role.READER)
+        sources = hosted.sources
+        return DatasetDescription(
+            dataset,
+            role,
+            str(sources.unit),
+            sources.unit.key,
+            sources.unit.neighbours.value,
+            tuple(describe_table(table) for table in sources.engine.tables.values()),
+            sources.arguments.rows_per_unit,
+            sources.arguments.groups_per_unit,
+            sources.population,
+            sources.version,
+            hosted.about,
+            hosted.deadlines,
+            self.administration.is_paused(dataset, principal.user),
+        )
+
+    def functions(self) -> Sequence[FunctionEntry]:
+        """Return the SQL functions that are accepted, with their kinds; the same for every dataset."""
+        return list(list_entries())
+
+    # Planning and asking
+
+    def plan(self, principal: Principal, dataset: str, question: Question) -> PlanReport:
+        """Plan a question: its cost, its expected error and the columns of its answer. Free; reads no row."""
+        hosted, _ = self.authorize(principal, dataset, Role.ANALYST)
+        payer = self.payer(principal, dataset)
+        question = self._with_defaults(question)
+        plan = _make_plan(hosted, payer, question)
+        seconds = choose_deadline(plan, hosted.deadlines, question.deadline)
+        account = hosted.account_of(payer)
+        return PlanReport(
+            dataset,
+            question,
+            format_up(plan.epsilon),
+            format_up(plan.delta),
+            plan.loss,
+            result_columns(plan),
+            {output.name: error for output, error in plan.errors},
+            tuple(note.strip() for note in plan.notes()),
+            str(plan),
+            plan.explain(),
+            plan.label(),
+            seconds,
+            account.count_more(plan.loss),
+            account.has_charge(hosted.question_key(plan)),
+        )
+
+    async def ask(
+        self,
+        principal: Principal,
+        dataset: str,
+        question: Question,
+        *,
+        again: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Answer:
+        """Charge and run a question, and return its stored answer at its public deadline.
+
+        The same question again is free, for everybody who paid for it. A client that goes away does not stop
+        it: its outcome is stored, and asking again returns it. An error after the charge is the stored
+        outcome of that charge, and leaves at the same moment as an answer.
+
+        Args:
+            principal: who asks.
+            dataset: the name of the dataset.
+            question: the query and its price.
+            again: if the stored outcome is a failure, charge the question again and run it.
+            idempotency_key: one's own name for this request: a repetition is never `again`, and another
+                request under the same key is refused.
+
+        Guarantee: the charge stands before the engine sees the query, and the outcome before anybody sees it;
+            one outcome per charge; the moment at which it leaves does not depend on rows.
+        Proof: docs/proofs/ledger.md, "One outcome per charge"; docs/proofs/deadlines.md
+        """
+        loop = asyncio.get_running_loop()
+        state, work = await self.call(self._prepare, principal, dataset, question, again, idempotency_key)
+        loop.run_in_executor(self._asking, work)
+        # Shielded: who goes away does not stop a question that is charged.
+        future = asyncio.shield(asyncio.wrap_future(state.outcome))
+        try:
+            release = await future
+        finally:
+            if state.leaves is not None:
+                await asyncio.sleep(max(0.0, state.leaves - time.monotonic()))
+        return await self.call(self._make_answer, dataset, question, release)
+
+    def _prepare(
+        self,
+        principal: Principal,
+        dataset: str,
+        question: Question,
+        again: bool,  # noqa: FBT001 - passed on by `call`
+        key: str | None,
+    ) -> tuple[Run, Callable[[], None]]:
+        """Check everything that can be checked before the charge; return what remains to be done."""
+        hosted, _ = self.authorize(principal, dataset, Role.ANALYST)
+        self.administration.refuse_paused(dataset, principal.user)
+        payer = self.payer(principal, dataset)
+        question = self._with_defaults(question)
+        plan = _make_plan(hosted, payer, question)
+        run = Run(choose_deadline(plan, hosted.deadlines, question.deadline))
+        if key is not None and self._is_repetition(principal.user, key, [dataset, question.to_dict(), again]):
+            again = False
+
+        def work() -> None:
+            account = hosted.account_of(payer)
+            try:
+                self.auth.reserve(principal, plan.epsilon)
+            except HubbubError as error:
+                run.finish(None, error)
+                return
+            hosted.start(
+                run,
+                payer,
+                plan,
+                again=again,
+                on_charge=lambda charge: self._record_question(principal, dataset, charge.number, question),
+            )
+            if run.charge is None and not _pays_for_view(run, account, payer):
+                self.auth.reserve(principal, -plan.epsilon)
+
+        return run, work
+
+    def _with_defaults(self, question: Question) -> Question:
+        if len(question.sql) > _MAX_SQL:
+            raise InvalidInput(
+                "the text is too long", why="queries are short", fix=f"use at most {_MAX_SQL:,} characters",
+                parameter="sql",
+            )  # fmt: skip
+        # GoogleSQL's OPTIONS in the text win over the server's default.
+        states_none = question.epsilon is None and question.error is None
+        if states_none and "options" not in question.sql.lower():
+            return replace(question, epsilon=self.settings.epsilon)
+        return question
+
+    def _is_repetition(self, user: str, key: str, request: list[Any]) -> bool:
+        """Remember a request under a key; True if it was made before, refused if another one was."""
+        if not 0 < len(key) <= 255 or not key.isprintable():
+            raise InvalidInput(
+                "the idempotency key is empty or too long", why="it names one request",
+                fix="use a random one of up to 255 characters", parameter="idempotency_key",
+            )  # fmt: skip
+        stated = digest(request)
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            connection.execute("DELETE FROM requests WHERE created < ?", [now() - _REQUEST_SECONDS])
+            row = connection.execute(
+                "SELECT digest FROM requests WHERE user = ? AND key = ?", [user, key]
+            ).fetchone()
+            if row is None:
+                connection.execute("INSERT INTO requests VALUES (?, ?, ?, ?)", [user, key, stated, now()])
+            return None if row is None else str(row[0])
+
+        known = self.state.write(work)
+        if known not in {None, stated}:
+            raise InvalidInput(
+                "the idempotency key was used for another request", why="one key names one request",
+                fix="use a new key", parameter="idempotency_key",
+            )  # fmt: skip
+        return known is not None
+
+    def _record_question(self, principal: Principal, dataset: str, entry: int, question: Question) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            body = json.dumps(question.to_dict(), ensure_ascii=True)
+            connection.execute("INSERT OR REPLACE INTO asked VALUES (?, ?, ?)", [dataset, entry, body])
+            append_audit(connection, principal.user, "ask", dataset, entry=entry, token=principal.token_id)
+
+        self.state.write(work)
+
+    def _make_answer(self, dataset: str, question: Question, release: Release[Result]) -> Answer:
+        facts = release.value.facts
+        return Answer(
+            dataset,
+            question.sql,
+            int(facts["entry"]),
+            str(facts["as of"]),
+            not facts["asked before"],
+            release.value,
+            release.loss,
+            question,
+        )
+
+    # What was asked
+
+    def history(
+        self, principal: Principal, dataset: str, *, before: int | None = None, limit: int = 100
+    ) -> list[HistoryItem]:
+        """Return charged questions, the latest first: one's own, and all for the owner.
+
+        Args:
+            principal: who looks.
+            dataset: the name of the dataset.
+            before: only entries with smaller numbers, for the next page.
+            limit: the most items to return.
+        """
+        hosted, role = self.authorize(principal, dataset, Role.ANALYST)
+        payer = self.payer(principal, dataset)
+        account = hosted.account_of(payer)
+        published = {each.entry for each in self.library.publications(dataset)}
+        outcomes: set[int] = set()
+        charges: list[Entry] = []
+        for entry in account.entries():
+            if entry.kind == EntryKind.RELEASE:
+                outcomes.add(int(entry.body["charge"]))
+            elif entry.kind == EntryKind.CHARGE and (role is Role.OWNER or entry.analyst == payer):
+                charges.append(entry)
+        chosen = [each for each in reversed(charges) if before is None or each.number < before][:limit]
+        questions = self.library.asked(dataset, [each.number for each in chosen])
+        return [
+            HistoryItem(
+                dataset,
+                entry.number,
+                entry.analyst,
+                entry.timestamp,
+                str(entry.body["description"]),
+                str(read_loss(entry.body["loss"])),
+                _outcome_word(account, entry.number) if entry.number in outcomes else "none",
+                questions.get(entry.number),
+                entry.number in published,
+            )
+            for entry in chosen
+        ]
+
+    def stored_answer(self, principal: Principal, dataset: str, entry: int) -> Answer:
+        """Return a stored answer again, or raise the stored error; free. One's own, or any for the owner."""
+        hosted, role = self.authorize(principal, dataset, Role.ANALYST)
+        payer = self.payer(principal, dataset)
+        account = hosted.account_of(payer)
+        charge = account.entry(entry)
+        if charge.kind != EntryKind.CHARGE or charge.account != account.name:
+            raise _missing_error()
+        if role is not Role.OWNER and payer == OWNER and charge.analyst != OWNER:
+            raise _missing_error()  # an owner's token that allows less
+        return self.load_answer(hosted, account, charge)
+
+    def load_answer(self, hosted: HostedDataset, account: LedgerAccount, entry: Entry) -> Answer:
+        """Read the stored outcome of a charge, which the caller may see, without charging anything."""
+        stored = account.get_release(entry.number)
+        if stored is None:
+            raise InvalidInput(
+                "the question has no outcome yet", why="it runs, or its outcome was lost in a crash",
+                fix="look again later, or ask it again: then it is charged again", parameter="entry",
+            )  # fmt: skip
+        text = load_outcome(stored)
+        question = self.library.asked(hosted.name, [entry.number]).get(entry.number)
+        result = _rebuild(hosted, entry, question, text)
+        facts = {**result.facts, "entry": entry.number, "as of": entry.timestamp, "asked before": True}
+        return Answer(
+            hosted.name,
+            str(entry.body["description"]),
+            entry.number,
+            entry.timestamp,
+            is_new=False,
+            result=replace(result, facts=facts),
+            loss=read_loss(entry.body["loss"]),
+            question=question,
+        )
+
+    def budget(self, principal: Principal, dataset: str) -> BudgetReport:
+        """Return what a budget was, what is spent and what is left: one's own, or the account's."""
+        hosted, role = self.authorize(principal, dataset, Role.ANALYST)
+        payer = self.payer(principal, dataset)
+        account = hosted.account_of(payer)
+        history = History.of(account)
+        total, left = history.total, account.remaining()
+        spent = total.spent()
+        analysts = {
+            name: (format_up(each.epsilon), format_up(each.spent().epsilon))
+            for name, each in (account.analysts() if role is Role.OWNER else {}).items()
+        }
+        return BudgetReport(
+            dataset,
+            payer,
+            format_up(total.epsilon),
+            format_up(total.delta),
+            format_up(spent.epsilon),
+            format_up(spent.delta),
+            format_down(left.epsilon),
+            format_down(left.delta),
+            history.count,
+            history.more_like_the_last(account),
+            analysts,
+            self.administration.is_paused(dataset, principal.user),
+        )
+
+    def label(self, principal: Principal, dataset: str) -> Mapping[str, Any]:
+        """Return the privacy label; who is no owner sees neither analysts nor their questions.
+
+        On a public dataset everybody may see it, also without signing in.
+        """
+        role = self.auth.roles(principal).get(dataset) if principal.user else None
+        hosted = self._hosted.get(dataset)
+        if hosted is None or (role is None and not hosted.is_public):
+            raise _missing_error()
+        facts = label(hosted.account, hosted.about)
+        if role is not Role.OWNER:
+            # The head changes when an outcome is stored; questions and budgets of analysts are theirs.
+            private = {"releases", "analysts", "head", "burn-down"}
+            facts = {name: value for name, value in facts.items() if name not in private}
+        return facts
+
+
+def _host(config: Config, settings: ServerSettings, first: ServerSettings) -> HostedDataset:
+    if config.ledger is None:
+        raise InvalidInput(
+            f"{config.file} declares no ledger", why="a server that restarts would forget what was spent",
+            fix='add ledger = "visits.ledger" and a [budget]',
+        )  # fmt: skip
+    return HostedDataset(
+        settings.name or str(config.payer),
+        OpenArguments(config.file, window=settings.window),
+        slots=first.slots,
+        queue=first.queue,
+        deadlines=first.deadlines,
+        about=dict(config.about),
+        is_public=settings.public,
+    )
+
+
+def _make_plan(hosted: HostedDataset, payer: str, question: Question) -> AnyPlan:
+    return hosted.plan(payer, question.sql, **question.arguments())
+
+
+def _pays_for_view(run: Run, account: LedgerAccount, payer: str) -> bool:
+    """True if an analyst paid from her own budget to see what somebody else was charged for."""
+    if payer == OWNER or run.outcome.exception() is not None:
+        return False
+    return account.entry(int(run.outcome.result().value.facts["entry"])).analyst != payer
+
+
+def _rebuild(hosted: HostedDataset, entry: Entry, question: Question | None, text: str) -> Result:
+    """The answer of a stored text: with the SQL over what was released, where its question is known."""
+    if question is not None:
+        try:
+            plan = _make_plan(hosted, entry.analyst, question)
+            if hosted.question_key(plan) == entry.body.get("key"):
+                parts = plan.parts if isinstance(plan, CompositePlan) else (plan,)
+                tables = [
+                    replace(table, facts=with_estimated_cuts(table.facts, part))
+                    for part, table in zip(parts, load_tables(plan, text), strict=True)
+                ]
+                return plan.evaluate(tables) if isinstance(plan, CompositePlan) else tables[0]
+        except HubbubError:
+            pass  # the declaration has changed since: what was released is shown as it is
+    stored = json.loads(text)
+    return Result.from_json(json.dumps(stored["tables"][0]) if "tables" in stored else text)
+
+
+def _outcome_word(account: LedgerAccount, number: int) -> str:
+    stored = account.get_release(number) or ""
+    return "error" if stored.startswith(ERROR_PREFIX) else "answer"
+
+
+def _missing_error() -> AccessDenied:
+    return AccessDenied(
+        "there is no such dataset, or you have no role in it", why="nobody is told which",
+        fix="see the list of your datasets, or ask its owner", parameter="dataset",
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""A small hospital to serve in tests: an owner, two analysts, a reader, and somebody of another dataset."""
+
+from pathlib import Path
+
+from hubbub.server.records import Role
+from hubbub.server.service import Service
+
+PASSWORD = "correct horse battery"  # noqa: S105 - of made-up people
+COUNT = "SELECT COUNT(*) AS n FROM visits"
+BY_REGION = "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"
+PEOPLE = {
+    "olga": Role.OWNER,
+    "omar": Role.OWNER,
+    "ada": Role.ANALYST,
+    "bob": Role.ANALYST,
+    "rita": Role.READER,
+}
+
+
+def write_hospital(
+    folder: Path, server: str = "", *, name: str = "visits", rows: int = 200, deadlines: str = "[]"
+) -> Path:
+    """Write a table, and a hubbub.toml that declares it; return the latter."""
+    folder.mkdir(exist_ok=True)
+    regions = ("North", "South")
+    lines = [f"{i // 2},{regions[i % 2]},{20 + i % 60},{i * 7 % 1000}" for i in range(rows)]
+    (folder / f"{name}.csv").write_text("patient,region,age,cost\n" + "\n".join(lines) + "\n")
+    file = folder / "hubbub.toml"
+    file.write_text(
+        f"""
+rows_per_unit = 2
+ledger = "{name}.ledger"
+
+[budget]
+epsilon = 10
+delta = 1e-6
+
+[about]
+use = "tests"
+
+[server]
+scrypt_cost = 10
+deadlines = {deadlines}
+slots = 1
+{server}
+
+[tables.{name}]
+path = "{name}.csv"
+unit = "patient"
+types = {{ age = "number", cost = "number" }}
+bounds = {{ cost = [0, 1000], age = [0, 120] }}
+keys = {{ region = ["North", "South"] }}
+"""
+    )
+    return file
+
+
+def open_hospital(folder: Path, server: str = "", **options: object) -> Service:
+    """Serve the hospital in this process, with everybody in `PEOPLE`, and a second dataset for "eve"."""
+    file = write_hospital(folder, server, **options)
+    other = write_hospital(folder / "other", name="lab")
+    service = Service.open(file, other)
+    for user, role in {**PEOPLE, "eve": Role.ANALYST}.items():
+        service.auth.add_user(user, PASSWORD, by="test")
+        service.auth.set_role(user, "lab" if user == "eve" else "visits", role, by="test")
+    owner = service.auth.sign_in("olga", PASSWORD)
+    for analyst in ("ada", "bob"):
+        service.administration.grant(owner, "visits", analyst, 2)
+    return service

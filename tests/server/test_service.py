@@ -1,0 +1,234 @@
+import asyncio
+
+import pytest
+
+from hubbub.engines.schema import Kind
+from hubbub.errors import AccessDenied, BudgetExceeded, InvalidInput, Unavailable
+from hubbub.server.records import Principal, Question, Role
+from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    service = open_hospital(tmp_path_factory.mktemp("served") / "hospital")
+    yield service
+    service.close()
+
+
+def sign_in(service, user):
+    return service.auth.sign_in(user, PASSWORD)
+
+
+def ask(service, user, sql, **options):
+    settings = {name: options.pop(name) for name in ("again", "idempotency_key") if name in options}
+    principal = user if isinstance(user, Principal) else sign_in(service, user)
+    return asyncio.run(
+        service.ask(principal, "visits", Question(sql, **{"epsilon": 0.01, **options}), **settings)
+    )
+
+
+def test_description_has_declarations_only(service):
+    description = service.describe(sign_in(service, "rita"), "visits")
+
+    columns = {column.name: column for column in description.tables[0].columns}
+    assert columns["patient"].is_unit
+    assert columns["cost"].bounds == ("0", "1000")
+    assert columns["region"].keys == ("North", "South")
+    assert columns["age"].kind is Kind.NUMBER
+
+
+def test_plans_are_free_and_name_the_columns_of_the_answer(service):
+    ada = sign_in(service, "ada")
+    before = service.budget(ada, "visits")
+
+    plan = service.plan(ada, "visits", Question(BY_REGION, epsilon=0.5))
+
+    assert [(column.name, column.part) for column in plan.columns] == [
+        ("region", "key"), ("n", "estimate"), ("n_low", "low"), ("n_high", "high"),
+    ]  # fmt: skip
+    assert plan.epsilon == "0.5"
+    assert service.budget(ada, "visits") == before
+
+
+def test_answers_have_the_planned_columns(service):
+    question = "SELECT region, AVG(cost) AS c, COUNT(*) * 2 AS d FROM visits GROUP BY region"
+    plan = service.plan(sign_in(service, "ada"), "visits", Question(question, epsilon=0.01))
+
+    answer = ask(service, "ada", question)
+
+    assert list(answer.result.to_dict()) == [column.name for column in plan.columns]
+
+
+def test_sql_over_released_values_has_the_planned_columns(service):
+    question = f"SELECT region, n, n / SUM(n) OVER () AS share FROM ({BY_REGION}) ORDER BY n DESC"
+    plan = service.plan(sign_in(service, "ada"), "visits", Question(question, epsilon=0.02))
+
+    answer = ask(service, "ada", question, epsilon=0.02)
+
+    assert list(answer.result.to_dict()) == [column.name for column in plan.columns]
+    again = service.stored_answer(sign_in(service, "ada"), "visits", answer.entry)
+    assert again.result.to_dict() == answer.result.to_dict()
+
+
+def test_a_question_is_charged_once_and_repeated_for_free(service):
+    question = COUNT + " WHERE age > 31"
+    first = ask(service, "ada", question)
+    spent = service.budget(sign_in(service, "ada"), "visits").spent_epsilon
+
+    second = ask(service, "ada", question)
+
+    assert (first.is_new, second.is_new) == (True, False)
+    assert second.result.to_dict() == first.result.to_dict()
+    assert second.entry == first.entry
+    assert service.budget(sign_in(service, "ada"), "visits").spent_epsilon == spent
+
+
+def test_two_who_ask_the_same_at_once_are_answered_by_one_charge(service):
+    question = Question(COUNT + " WHERE age > 32", epsilon=0.01)
+    ada, bob = sign_in(service, "ada"), sign_in(service, "bob")
+
+    async def both():
+        return await asyncio.gather(*(service.ask(who, "visits", question) for who in (ada, bob, ada)))
+
+    answers = asyncio.run(both())
+
+    assert len({answer.entry for answer in answers}) == 1
+    assert len({answer.result["n"][0] for answer in answers}) == 1
+
+
+def test_a_client_that_goes_away_does_not_lose_the_answer(service):
+    question = Question(COUNT + " WHERE age > 33", epsilon=0.01)
+    ada = sign_in(service, "ada")
+
+    async def leave_and_return():
+        task = asyncio.create_task(service.ask(ada, "visits", question))
+        await asyncio.sleep(0.08)
+        task.cancel()
+        return await service.ask(ada, "visits", question)
+
+    assert not asyncio.run(leave_and_return()).is_new
+    assert [item.sql for item in service.history(ada, "visits")].count(question.sql) == 1
+
+
+def test_history_is_ones_own_and_the_owners_is_everything(service):
+    ask(service, "ada", COUNT + " WHERE age > 34")
+    ask(service, "bob", COUNT + " WHERE age > 35")
+
+    own = {item.user for item in service.history(sign_in(service, "ada"), "visits")}
+    every = {item.user for item in service.history(sign_in(service, "olga"), "visits")}
+
+    assert own == {"ada"}
+    assert {"ada", "bob"} <= every
+
+
+def test_another_analysts_answer_is_refused(service):
+    entry = ask(service, "bob", COUNT + " WHERE age > 36").entry
+
+    with pytest.raises(Exception, match="another analyst"):
+        service.stored_answer(sign_in(service, "ada"), "visits", entry)
+
+
+def test_an_unknown_dataset_and_a_forbidden_one_are_refused_alike(service):
+    texts = set()
+    for user, name in (("eve", "visits"), ("eve", "nothing"), ("ada", "lab"), ("ada", "nothing")):
+        with pytest.raises(AccessDenied) as refusal:
+            service.describe(sign_in(service, user), name)
+        texts.add(str(refusal.value))
+    assert len(texts) == 1
+
+
+def test_readers_do_not_plan_and_analysts_do_not_grant(service):
+    with pytest.raises(AccessDenied):
+        service.plan(sign_in(service, "rita"), "visits", Question(COUNT, epsilon=1))
+    with pytest.raises(AccessDenied):
+        service.administration.grant(sign_in(service, "ada"), "visits", "ada", 9)
+
+
+def test_a_budget_is_never_exceeded(service):
+    with pytest.raises(BudgetExceeded):
+        ask(service, "ada", COUNT + " WHERE age > 37", epsilon=5)
+
+
+def test_a_role_that_is_taken_away_ends_at_once(service):
+    service.auth.add_user("leon", PASSWORD, by="test")
+    service.auth.set_role("leon", "visits", Role.ANALYST, by="test")
+    leon = sign_in(service, "leon")
+    service.datasets(leon)
+
+    service.auth.set_role("leon", "visits", None, by="test")
+
+    with pytest.raises(AccessDenied):
+        service.describe(leon, "visits")
+
+
+def test_idempotency_keys_name_one_request(service):
+    question = COUNT + " WHERE age > 38"
+    first = ask(service, "ada", question, idempotency_key="k1")
+
+    assert ask(service, "ada", question, idempotency_key="k1").entry == first.entry
+    with pytest.raises(InvalidInput, match="another request"):
+        ask(service, "ada", COUNT, idempotency_key="k1")
+
+
+def test_nothing_is_charged_during_a_pause(service):
+    olga = sign_in(service, "olga")
+    service.administration.pause(olga, "visits")
+    try:
+        with pytest.raises(Unavailable, match="paused"):
+            ask(service, "ada", COUNT + " WHERE age > 39")
+    finally:
+        service.administration.pause(olga, "visits", is_paused=False)
+    assert ask(service, "ada", COUNT + " WHERE age > 39").is_new
+
+
+def test_a_larger_budget_needs_a_second_owner(service):
+    olga, omar = sign_in(service, "olga"), sign_in(service, "omar")
+    request = service.administration.grant(olga, "visits", "bob", 3)
+    assert service.budget(olga, "visits").analysts["bob"][0] == "2"
+
+    with pytest.raises(AccessDenied, match="yourself"):
+        service.administration.approve(olga, "visits", request.request_id)
+    service.administration.approve(omar, "visits", request.request_id)
+
+    assert service.budget(olga, "visits").analysts["bob"][0] == "3"
+    with pytest.raises(InvalidInput):
+        service.administration.approve(omar, "visits", request.request_id)
+
+
+def test_published_releases_are_seen_by_readers(service):
+    olga, rita = sign_in(service, "olga"), sign_in(service, "rita")
+    answer = ask(service, "ada", BY_REGION)
+    service.library.publish(olga, "visits", answer.entry, "Visits by region")
+
+    [publication] = service.library.read(rita, "visits")
+
+    assert publication.title == "Visits by region"
+    assert publication.result.to_dict() == answer.result.to_dict()
+    with pytest.raises(AccessDenied):
+        service.library.read(Principal.anonymous(), "visits")
+
+
+def test_saved_questions_are_shared_only_on_purpose(service):
+    ada, bob = sign_in(service, "ada"), sign_in(service, "bob")
+    service.library.save(ada, "visits", "mine", Question(COUNT, epsilon=1))
+    service.library.save(ada, "visits", "ours", Question(COUNT, epsilon=1), is_shared=True)
+
+    assert {each.name for each in service.library.saved_questions(ada, "visits")} == {"mine", "ours"}
+    assert {each.name for each in service.library.saved_questions(bob, "visits")} == {"ours"}
+
+
+def test_labels_of_analysts_hide_the_questions_of_others(service):
+    ask(service, "bob", COUNT + " WHERE age > 41")
+
+    facts = service.label(sign_in(service, "ada"), "visits")
+
+    assert "age > 41" not in str(facts)
+    assert "age > 41" in str(service.label(sign_in(service, "olga"), "visits"))
+
+
+def test_ledger_and_audit_log_verify(service):
+    olga = sign_in(service, "olga")
+
+    assert service.administration.verify_ledger(olga, "visits").ok
+    assert service.administration.verify_audit(olga, "visits") == []
+    assert any(each.action == "ask" for each in service.administration.audit(olga, "visits"))
