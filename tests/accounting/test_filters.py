@@ -25,6 +25,7 @@ from hubbub.accounting.filter_stages import (
     split_delta,
 )
 from hubbub.errors import BudgetExceeded, InvalidInput
+from hubbub.mechanisms import Gaussian
 from refusing import refused
 
 ONE = Budget(1, 1e-6)
@@ -109,6 +110,19 @@ def test_a_first_charge_may_take_the_whole_budget():
     assert (after.spent().epsilon, after.spent().delta) == (1, Fraction(1, 10**6))
     assert PrivacyFilter(ONE).allows(PrivacyLoss.gaussian(Fraction(2366, 10_000)))
     assert not PrivacyFilter(ONE).allows(PrivacyLoss.gaussian(Fraction(2369, 10_000)))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (Fraction(1, 100), 1e-12), (15, 1e-4)])
+def test_gaussian_calibrated_to_the_budget_fits_and_nothing_more(epsilon, delta):
+    loss = Gaussian.of(sensitivity=1, epsilon=epsilon, delta=delta).loss()
+    account = PrivacyFilter(Budget(epsilon, delta))
+    charge = account.price(loss)
+    assert account.certifies(loss, charge)
+    after = account.apply(loss, charge)
+    assert not after.allows(PrivacyLoss.gaussian(Fraction(epsilon) / 10**4))
+    assert not account.allows(
+        PrivacyLoss.gaussian_from_mu_squared(charge.mu_squared * Fraction(1000001, 10**6))
+    )
 
 
 def test_ten_tenths_are_exactly_the_budget():

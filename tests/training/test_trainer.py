@@ -505,6 +505,14 @@ def test_account_reading_lies_between_charge_and_budget():
     assert account.epsilon(1e-6) == 0.5
 
 
+@pytest.mark.parametrize("rate", [RATE, 0.01])
+def test_run_calibrated_to_a_budget_fits_an_account_with_that_budget(rate):
+    account = InMemoryAccount(Budget(1, 1e-5))
+    trainer = run(noise_multiplier=None, budget=Budget(1, 1e-5), sampling_rate=rate, account=account)
+    trainer.run(progress=False)
+    assert account.epsilon(1e-5) <= 1
+
+
 def test_account_of_another_type_is_refused():
     with pytest.raises(InvalidInput, match="account is of type"):
         run(account=Budget(1, 1e-5))

@@ -97,7 +97,19 @@ def _price_opening(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | N
         charge = _price_gaussian(state, GaussianStage(limit, cuts, None), facts, cuts, opens)
         if charge is not None:
             return charge
-    return None
+    return _price_last(state, facts)
+
+
+def _price_last(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None:
+    """A loss that was calibrated to all that is left: the stage opens for it alone.
+
+    Its own μ² is the limit: the largest one that fits is rounded down, and may be a digit below it.
+    """
+    limit = mu_squared_at(facts, Fraction(0), Fraction(0))
+    if limit is None:
+        return None
+    opens = Opening("gaussian", limit, facts.closed_delta)
+    return _if_fits(state, FilterCharge(None, facts.closed_delta, limit, Fraction(0), opens=opens), facts)
 
 
 def _share(state: "PrivacyFilter", facts: LossFacts) -> Fraction:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from hubbub.accounting import Budget, calibrate
+from hubbub.accounting.filter_pricing import MARGIN
 from hubbub.errors import InvalidInput
 from hubbub.numbers import Number, ceil_sqrt, parse_integer, parse_positive, parse_probability
 from hubbub.training.batch_sampling import (
@@ -144,7 +145,8 @@ class Schedule:
                         fix="pass AdaptiveClipping a larger count_noise_stddev, or a fixed clipping_norm",
                     )
             factor = parse_positive(
-                calibrate(lambda by: make_sampler(by).privacy_loss, budget.epsilon, budget.delta),
+                # A hair below δ, so that the run fits an account with just this budget, which keeps a margin.
+                calibrate(lambda by: make_sampler(by).privacy_loss, budget.epsilon, budget.delta / MARGIN**2),
                 "noise_multiplier",
             )
         # The default argument binds each group's own function, not the loop's last one.
