@@ -8,6 +8,7 @@ Section = Mapping[str, str]
 
 NAVIGATION: Mapping[str, str | Section] = {
     "First answer": "index.md",
+    "Textbook": "textbook/",
     "How-to": {
         "Ask queries": "queries.md",
         "Keep a ledger": "ledger.md",

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "website"))
 from api_reference import PACKAGES  # noqa: E402
 from build import OUTSIDE  # noqa: E402
 from navigation import list_pages  # noqa: E402
+from pictures import draw_all  # noqa: E402
 
 DOCS = ROOT / "docs"
 
@@ -96,3 +97,9 @@ def test_every_page_is_in_the_menu_once():
             assert name in listed or f"{name.split('/', maxsplit=1)[0]}/" in listed, name
     for name in listed:
         assert name in made or (DOCS / name).exists(), name
+
+
+@pytest.mark.slow
+def test_pictures_of_the_textbook_are_those_that_the_code_draws():
+    for name, picture in draw_all().items():
+        assert (DOCS / "textbook" / "pictures" / name).read_text(encoding="utf-8") == picture
