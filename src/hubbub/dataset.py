@@ -202,7 +202,7 @@ class Dataset(SynopsisPlanning):
             rows = self._known.find("rows", plan.conditions["rows"]) if is_cut else None
             return plan if rows is None else estimate_cut(plan, rows.counts, rows.scale)
         if isinstance(self.account, LedgerAccount):
-            if self.account.has_charge(digest([fingerprint(plan, self._origin), self.version])):
+            if self.account.find_charge(digest([fingerprint(plan, self._origin), self.version])) is not None:
                 return plan  # it has its answer, with the limits that were found for it
             self._read_histograms(self.account)
         histograms = {kind: self._known.find(kind, where) for kind, where in plan.conditions.items()}

@@ -1,7 +1,12 @@
 """A small hospital to serve in tests: an owner, two analysts, a reader, and somebody of another dataset."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
+import httpx
+
+from hubbub.server.app import make_app
 from hubbub.server.records import Role
 from hubbub.server.service import Service
 
@@ -55,7 +60,7 @@ keys = {{ region = ["North", "South"] }}
     return file
 
 
-def open_hospital(folder: Path, server: str = "", **options: object) -> Service:
+def open_hospital(folder: Path, server: str = "", **options: Any) -> Service:
     """Serve the hospital in this process, with everybody in `PEOPLE`, and a second dataset for "eve"."""
     file = write_hospital(folder, server, **options)
     other = write_hospital(folder / "other", name="lab")
@@ -67,3 +72,35 @@ def open_hospital(folder: Path, server: str = "", **options: object) -> Service:
     for analyst in ("ada", "bob"):
         service.administration.grant(owner, "visits", analyst, 2)
     return service
+
+
+class Client:
+    """Calls the application in this process; what it logs, raises and returns is looked at by tests."""
+
+    def __init__(self, service: Service, token: str | None = None) -> None:
+        self.app = make_app(service)
+        self.token = token
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        headers = dict(options.pop("headers", {}))
+        if self.token is not None:
+            headers.setdefault("authorization", f"Bearer {self.token}")
+
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
+                return await client.request(method, path, headers=headers, **options)
+
+        return asyncio.run(send())
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+
+def make_token(service: Service, user: str, **options: Any) -> str:
+    """Return the secret of a new token."""
+    options.setdefault("role", Role.OWNER)
+    return service.auth.make_token(service.auth.sign_in(user, PASSWORD), "test", **options)[1]

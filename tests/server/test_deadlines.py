@@ -109,7 +109,7 @@ def test_outcomes_are_stored_at_a_public_moment(service):
         task = asyncio.create_task(asyncio.to_thread(ask, service, question.sql))
         while not task.done():
             await asyncio.sleep(0.01)
-            if "charge" not in moments and account.has_charge(key):
+            if "charge" not in moments and account.find_charge(key) is not None:
                 moments["charge"] = time.monotonic()
             latest = service.history(ada, "visits")[0]
             if "outcome" not in moments and latest.sql == question.sql and latest.outcome != "none":

@@ -428,11 +428,9 @@ class LedgerAccount:
 
         return self._store.read(work)
 
-    def has_charge(self, key: str) -> bool:
-        """Return whether a question with this key was charged."""
-        return self._store.read(
-            lambda transaction: Entries(transaction).find_charge(self.name, key) is not None
-        )
+    def find_charge(self, key: str) -> int | None:
+        """Return the number of the entry that paid for a question with this key; None if none did."""
+        return self._store.read(lambda transaction: Entries(transaction).find_charge(self.name, key))
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Iterate over the account's entries in order, after a number; an analyst sees only her own."""

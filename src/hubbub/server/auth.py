@@ -197,10 +197,9 @@ class Auth:
         return self.finish_attempt(name, source, is_right=is_right)
 
     def sign_in_with_token(self, secret: str, source: str = "") -> Principal:
-        """Check a token."""
+        """Check a token. Nobody guesses 256 bits: a right one is let in, whatever else its source tried."""
         match = _TOKEN.fullmatch(secret)
         token_id = "" if match is None else match[1]
-        self.check_attempt("", source)
         row = self._state.read(
             lambda connection: connection.execute(
                 "SELECT user, digest FROM tokens WHERE id = ?", [token_id]
@@ -211,6 +210,7 @@ class Auth:
         principal = Principal(user, token_id=token_id)
         roles = self.roles(principal) if is_right else {}
         if not is_right or not self._is_valid(principal):
+            self.check_attempt("", source)
             self._note_failure(f"source {source}", _SOURCE_FAILURES)
             raise _unknown_error()
         return replace(principal, roles=roles)
@@ -245,7 +245,7 @@ class Auth:
         if self._state.read(work):
             raise Unavailable(
                 "there were too many wrong attempts to sign in", why="guessing is limited",
-                fix="wait, and try again; the owner can set a new password",
+                fix="wait, and try again", parameter="authorization",
             )  # fmt: skip
 
     def finish_attempt(self, name: str, source: str, *, is_right: bool) -> Principal:
@@ -536,4 +536,5 @@ def _unknown_error() -> AccessDenied:
         "the user, the password or the token is wrong",
         why="nobody is told which, so that names cannot be guessed",
         fix="check them; a token may have expired",
+        parameter="authorization",
     )

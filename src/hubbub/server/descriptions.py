@@ -26,12 +26,26 @@ _STATUS: tuple[tuple[type[HubbubError], int, str], ...] = (
 )
 
 
+_BY_PARAMETER: dict[tuple[type[HubbubError], str | None], tuple[int, str]] = {
+    (errors.AccessDenied, "authorization"): (401, "not_signed_in"),
+    (errors.AccessDenied, "dataset"): (404, "not_found"),
+    (errors.AccessDenied, "entry"): (404, "not_found"),
+    (errors.InvalidInput, "idempotency_key"): (409, "conflict"),
+    (errors.Unavailable, "requests_per_minute"): (429, "too_many_requests"),
+    (errors.Unavailable, "authorization"): (429, "too_many_requests"),
+}
+"""By kind and parameter, where that says more."""
+
+
 def status_of(error: HubbubError) -> tuple[int, str]:
     """Return the HTTP status and the code of an error.
 
     >>> status_of(InvalidInput("epsilon is 0", why="it takes infinite noise", fix="pass another"))
     (400, 'invalid_input')
     """
+    by_parameter = _BY_PARAMETER.get((type(error), error.parameter))
+    if by_parameter is not None:
+        return by_parameter
     return next((status, code) for kind, status, code in _STATUS if isinstance(error, kind))
 
 

@@ -240,7 +240,7 @@ class HostedDataset:
 
         try:
             # A question that was asked before needs no engine.
-            if again or not self.account.has_charge(self.question_key(plan)):
+            if again or self.account.find_charge(self.question_key(plan)) is None:
                 slots.append(self._take_slot())
             run.finish(self.dataset_of(analyst).run(plan, again=again, host=host))
         except HubbubError as error:

@@ -154,7 +154,10 @@ class Service:
             level = min(float(most), level + (time.monotonic() - when) * most / 60)
             if level < 1:
                 raise Unavailable(
-                    "there were too many requests", why="each user has a limit", fix="wait a minute"
+                    "there were too many requests",
+                    why="each user has a limit",
+                    fix="wait a minute",
+                    parameter="requests_per_minute",
                 )
             self._buckets[principal.user] = (level - 1, time.monotonic())
 
@@ -220,7 +223,7 @@ class Service:
             plan.label(),
             seconds,
             account.count_more(plan.loss),
-            account.has_charge(hosted.question_key(plan)),
+            account.find_charge(hosted.question_key(plan)) is not None,
         )
 
     async def ask(
@@ -251,7 +254,10 @@ class Service:
         Proof: docs/proofs/ledger.md, "One outcome per charge"; docs/proofs/deadlines.md
         """
         loop = asyncio.get_running_loop()
-        state, work = await self.call(self._prepare, principal, dataset, question, again, idempotency_key)
+        run = await self.call(self._prepare, principal, dataset, question, again, idempotency_key)
+        if isinstance(run, Answer):
+            return run
+        state, work = run
         loop.run_in_executor(self._asking, work)
         # Shielded: who goes away does not stop a question that is charged.
         future = asyncio.shield(asyncio.wrap_future(state.outcome))
@@ -269,8 +275,8 @@ class Service:
         question: Question,
         again: bool,  # noqa: FBT001 - passed on by `call`
         key: str | None,
-    ) -> tuple[Run, Callable[[], None]]:
-        """Check everything that can be checked before the charge; return what remains to be done."""
+    ) -> Answer | tuple[Run, Callable[[], None]]:
+        """Check everything that can be checked before the charge; return what remains, or a stored answer."""
         hosted, _ = self.authorize(principal, dataset, Role.ANALYST)
         self.administration.refuse_paused(dataset, principal.user)
         payer = self.payer(principal, dataset)
@@ -279,9 +285,12 @@ class Service:
         run = Run(choose_deadline(plan, hosted.deadlines, question.deadline))
         if key is not None and self._is_repetition(principal.user, key, [dataset, question.to_dict(), again]):
             again = False
+        account = hosted.account_of(payer)
+        stored = None if again else _find_outcome(account, hosted.question_key(plan))
+        if stored is not None:
+            return self._load(hosted, *stored, question, plan)
 
         def work() -> None:
-            account = hosted.account_of(payer)
             try:
                 self.auth.reserve(principal, plan.epsilon)
             except HubbubError as error:
@@ -419,20 +428,26 @@ class Service:
                 "the question has no outcome yet", why="it runs, or its outcome was lost in a crash",
                 fix="look again later, or ask it again: then it is charged again", parameter="entry",
             )  # fmt: skip
-        text = load_outcome(stored)
         question = self.library.asked(hosted.name, [entry.number]).get(entry.number)
-        result = _rebuild(hosted, entry, question, text)
+        return self._load(hosted, entry, stored, question, _plan_again(hosted, entry, question))
+
+    def _load(
+        self,
+        hosted: HostedDataset,
+        entry: Entry,
+        stored: str,
+        question: Question | None,
+        plan: AnyPlan | None,
+    ) -> Answer:
+        result = _evaluate(plan, load_outcome(stored))
         facts = {**result.facts, "entry": entry.number, "as of": entry.timestamp, "asked before": True}
+        sql = str(entry.body["description"]) if question is None else question.sql
+        loss = read_loss(entry.body["loss"])
+        answer = replace(result, facts=facts)
         return Answer(
-            hosted.name,
-            str(entry.body["description"]),
-            entry.number,
-            entry.timestamp,
-            is_new=False,
-            result=replace(result, facts=facts),
-            loss=read_loss(entry.body["loss"]),
+            hosted.name, sql, entry.number, entry.timestamp, is_new=False, result=answer, loss=loss,
             question=question,
-        )
+        )  # fmt: skip
 
     def budget(self, principal: Principal, dataset: str) -> BudgetReport:
         """Return what a budget was, what is spent and what is left: one's own, or the account's."""
@@ -506,22 +521,40 @@ def _pays_for_view(run: Run, account: LedgerAccount, payer: str) -> bool:
     return account.entry(int(run.outcome.result().value.facts["entry"])).analyst != payer
 
 
-def _rebuild(hosted: HostedDataset, entry: Entry, question: Question | None, text: str) -> Result:
-    """The answer of a stored text: with the SQL over what was released, where its question is known."""
-    if question is not None:
-        try:
-            plan = _make_plan(hosted, entry.analyst, question)
-            if hosted.question_key(plan) == entry.body.get("key"):
-                parts = plan.parts if isinstance(plan, CompositePlan) else (plan,)
-                tables = [
-                    replace(table, facts=with_estimated_cuts(table.facts, part))
-                    for part, table in zip(parts, load_tables(plan, text), strict=True)
-                ]
-                return plan.evaluate(tables) if isinstance(plan, CompositePlan) else tables[0]
-        except HubbubError:
-            pass  # the declaration has changed since: what was released is shown as it is
-    stored = json.loads(text)
-    return Result.from_json(json.dumps(stored["tables"][0]) if "tables" in stored else text)
+def _find_outcome(account: LedgerAccount, key: str) -> tuple[Entry, str] | None:
+    """The stored outcome of a question that the caller has paid for, or may see."""
+    number = account.find_charge(key)
+    if number is None:
+        return None
+    try:
+        stored = account.get_release(number)
+        return None if stored is None else (account.entry(number), stored)
+    except HubbubError:
+        return None  # another analyst's: asking it costs something
+
+
+def _plan_again(hosted: HostedDataset, entry: Entry, question: Question | None) -> AnyPlan | None:
+    """The plan of a question that was charged; None if it is not known, or the declaration has changed."""
+    if question is None:
+        return None
+    try:
+        plan = _make_plan(hosted, entry.analyst, question)
+    except HubbubError:
+        return None
+    return plan if hosted.question_key(plan) == entry.body.get("key") else None
+
+
+def _evaluate(plan: AnyPlan | None, text: str) -> Result:
+    """The answer of a stored text: with the SQL over what was released, where the plan is known."""
+    if plan is None:
+        stored = json.loads(text)
+        return Result.from_json(json.dumps(stored["tables"][0]) if "tables" in stored else text)
+    parts = plan.parts if isinstance(plan, CompositePlan) else (plan,)
+    tables = [
+        replace(table, facts=with_estimated_cuts(table.facts, part))
+        for part, table in zip(parts, load_tables(plan, text), strict=True)
+    ]
+    return plan.evaluate(tables) if isinstance(plan, CompositePlan) else tables[0]
 
 
 def _outcome_word(account: LedgerAccount, number: int) -> str:
