@@ -1,3 +1,4 @@
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -112,6 +113,15 @@ def test_budget_is_spent_and_never_exceeded():
     assert 0.95 * drawn.rho < drawn.spent <= drawn.rho
     with pytest.raises(BudgetExceeded):
         synthesize(InMemoryCounts.of(DOMAIN, people(2000)), drawn)
+
+
+def test_what_no_further_table_fits_for_is_spent_on_measured_tables():
+    domain = Domain((Column.of_categories("x", ["a", "b"]),))
+    drawn = budget()
+    model = synthesize(InMemoryCounts.of(domain, {"x": ["a"] * 30 + ["b"] * 70}), drawn)
+    assert 0.95 * drawn.rho < drawn.spent <= drawn.rho
+    # Two measurements, averaged: the noise of all that was drawn for the table, not of the first part.
+    assert model.measured[0].sd < 1.05 / math.sqrt(2 * float(drawn.spent))
 
 
 def test_a_stored_model_is_the_same_model(model):

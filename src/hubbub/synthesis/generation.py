@@ -14,7 +14,7 @@ from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals
 from hubbub.synthesis.junction_tree import Variables
 
-__all__ = ["choose_values_within", "generate_cells", "round_by_group"]
+__all__ = ["choose_values_within", "generate_cells", "random_order", "round_by_group"]
 
 
 def generate_cells(model: GraphicalModel, rows: int) -> dict[int, Integers]:
@@ -69,7 +69,7 @@ def round_by_group(groups: Integers, weights: Reals) -> Integers:
     cumulative = np.cumsum(rows_weights, axis=1)
     cumulative /= cumulative[:, -1:]
     # Rows of a group in random order: a random order of all, then a stable sort by group.
-    shuffled = np.argsort(_random_integers(rows))
+    shuffled = random_order(rows)
     order = shuffled[np.argsort(groups[shuffled], kind="stable")]
     counts = np.bincount(groups, minlength=present.size)
     starts = np.cumsum(counts) - counts
@@ -94,6 +94,11 @@ def _move_to_possible(cells: Integers, groups: Integers, weights: Reals) -> Inte
         possible = np.flatnonzero(weights[groups[row]] > 0)
         cells[row] = possible[np.abs(possible - cells[row]).argmin()]
     return cells
+
+
+def random_order(count: int) -> Integers:
+    """Return the numbers below `count` in random order."""
+    return np.argsort(_random_integers(count))
 
 
 def _random_integers(count: int) -> NDArray[np.uint64]:

@@ -55,6 +55,8 @@ _LEAST_SHARES = {"bins": Fraction(4, 100), "one way": Fraction(119, 10**5), "sta
 _LEAST_SHARE_OF_ROUNDS = Fraction(6, 100)
 _SWEEPS = 10
 _LAST_SWEEPS = 100
+_LEAST_SECOND = Fraction(1, 20)
+"""Tables are measured again if at least this share of what they had is left."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Schedule:
         """Return the schedule for `strength` = rows·√(2ρ): how many standard deviations all rows are."""
         relative = min(max(strength / _REFERENCE, 1e-3), 1e4)
         bins_share = min(max(0.04 / math.sqrt(relative), 0.04), 0.1)
-        one_way = min(0.12 / math.sqrt(relative), 0.25 if has_focus else 0.4)
+        one_way = min(0.12 / math.sqrt(relative), 0.25) if has_focus else min(0.2 / math.sqrt(relative), 0.5)
         star = min(0.55 * min(1.0, relative**-0.3), 0.8 * (1 - one_way - bins_share)) if has_focus else 0.0
         # Of many pairs the last ones hardly matter, and seldom fit the cap.
         pairs = columns * (columns - 1) // 2
@@ -123,6 +125,8 @@ def check_domain(domain: Domain) -> None:
 def check_noise(counts: Counts, budget: ReleaseBudget) -> None:
     """Refuse, before anything is charged, noise that is too wide for any step of any schedule.
 
+    A table that is measured again has at least `_LEAST_SECOND` of what it had.
+
     Raises:
         Unsupported: if the noise of some step could be wider than 64 bits allow.
     """
@@ -134,10 +138,10 @@ def check_noise(counts: Counts, budget: ReleaseBudget) -> None:
         _check_width(sensitivity, budget, _LEAST_SHARES["bins"] / len(unbinned))
     weight = sum(Fraction(float(size) ** (2 / 3)) for size in sizes)
     codes = Fraction(1, max(1, len(columns.columns_to_merge)))
-    for share in (_COUNT_SHARE, _CODES_SHARE * codes, _LEAST_SHARES["one way"] / weight):
+    for share in (_COUNT_SHARE, _CODES_SHARE * codes, _LEAST_SECOND * _LEAST_SHARES["one way"] / weight):
         _check_width(table_sensitivity(counts), budget, share)
     pairs = max(1, len(sizes) * (len(sizes) - 1) // 2)
-    share = _LEAST_SHARE_OF_ROUNDS / pairs
+    share = _LEAST_SECOND * _LEAST_SHARE_OF_ROUNDS / pairs
     _check_residual(counts, budget, _MAX_TABLE_CELLS, share * (1 - _SELECT_SHARE))
 
     if columns.focus is not None:
@@ -145,7 +149,7 @@ def check_noise(counts: Counts, budget: ReleaseBudget) -> None:
         weights = [Fraction(float(each) ** (2 / 3)) for each in cells]
         for each, own in zip(cells, weights, strict=True):
             # A smaller table has a smaller share, and needs fewer bits by more than that.
-            _check_residual(counts, budget, each, _LEAST_SHARES["star"] * own / sum(weights))
+            _check_residual(counts, budget, each, _LEAST_SECOND * _LEAST_SHARES["star"] * own / sum(weights))
 
 
 def _check_width(sensitivity: Sensitivity, budget: ReleaseBudget, share: Fraction) -> None:
@@ -222,6 +226,7 @@ class _Synthesis:
         self._counts = counts.with_domain(_prepare(counts.domain))
         self._budget, self._progress = budget, progress
         self._measured: list[Measured] = []
+        self._spent: dict[Variables, Fraction] = {}
         rows = float(population) if population is not None else self._count_rows()
         domain = self._counts.domain
         strength = max(rows, 1.0) / self._counts.max_weight * math.sqrt(2 * float(budget.rho))
@@ -238,7 +243,7 @@ class _Synthesis:
         model = self._measure_one_way(columns)
         model = self._measure_star(columns, model)
         model = self._measure_selected(columns, model)
-        model = model.fit(sweeps=_LAST_SWEEPS)
+        model = self._measure_again(model).fit(sweeps=_LAST_SWEEPS)
         return TableModel(columns, model, tuple(self._measured))
 
     def _count_rows(self) -> float:
@@ -295,22 +300,20 @@ class _Synthesis:
     def _measure_one_way(self, columns: ModelledColumns) -> GraphicalModel:
         """Measure the table of each column; return the model of independent columns."""
         weights = [float(size) ** (2 / 3) for size in columns.sizes]
-        rho = self._schedule.one_way_share * self._budget.rho
+        rho = self._schedule.one_way_share * self._budget.rho * Fraction(999, 1000)
+        shares = [rho * Fraction(weight / sum(weights)) for weight in weights]
         tables, deviations = [], []
-        for variable, weight in enumerate(weights):
-            share = rho * Fraction(weight / sum(weights)) * Fraction(999, 1000)
+        for variable, share in enumerate(shares):
             noisy, sd = self._measure_table(self._tables.count((variable,)), share)
             tables.append(noisy)
             deviations.append(sd)
         precision = [1 / (size * sd**2) for size, sd in zip(columns.sizes, deviations, strict=True)]
         total = sum(p * t.sum() for p, t in zip(precision, tables, strict=True)) / sum(precision)
         self._total = max(float(total), 1.0)
-        targets = []
-        for variable, (noisy, sd) in enumerate(zip(tables, deviations, strict=True)):
-            values = project_to_simplex(noisy, self._total)
-            ridge = sd**2 / (100 * (np.maximum(values, 0.0) + sd))
-            targets.append(Target((variable,), values, ridge))
-            self._measured.append(Measured((variable,), noisy, sd, is_residual=False))
+        targets = [
+            self._note(Measured((variable,), noisy, sd, is_residual=False), share, noisy)
+            for variable, (noisy, sd, share) in enumerate(zip(tables, deviations, shares, strict=True))
+        ]
         self._progress(float(self._budget.spent / self._budget.rho))
         return GraphicalModel.uniform(columns.sizes, total=self._total, masks=self._masks).fit(
             targets, sweeps=_SWEEPS
@@ -340,13 +343,30 @@ class _Synthesis:
 
     def _measure_residual(self, table: Variables, exact: Integers, expected: Reals, rho: Fraction) -> Target:
         """Measure what the lower tables do not tell, and complete it by what the model says of them."""
+        values, sd = self._release_residual(exact, rho)
+        return self._note(Measured(table, values, sd, is_residual=True), rho, expected)
+
+    def _release_residual(self, exact: Integers, rho: Fraction) -> tuple[Reals, float]:
+        """Return the residual with exact Gaussian noise, in rows, and the standard deviation of a cell."""
         counts, mu = self._counts, self._budget.spend_gaussian(rho)
-        expected = expected.astype(np.float64)
         residual = ResidualNoise(exact.shape, counts.unit, counts.scale, counts.max_weight, mu).measure(exact)
-        self._measured.append(Measured(table, residual.values, residual.cell_sd, is_residual=True))
-        values = residual.values + expected - residual_of(expected)
+        return residual.values, residual.cell_sd
+
+    def _note(self, measured: Measured, rho: Fraction, expected: Reals) -> Target:
+        """Note what was measured and what it cost; return what the model is to be fitted to."""
+        self._measured.append(measured)
+        self._spent[measured.variables] = rho
+        return self._make_target(measured, expected)
+
+    def _make_target(self, measured: Measured, expected: Reals) -> Target:
+        sd = measured.sd
+        if not measured.is_residual:
+            values = project_to_simplex(measured.values, self._total)
+            return Target(measured.variables, values, sd**2 / (100 * (np.maximum(values, 0.0) + sd)))
+        expected = expected.astype(np.float64)
+        values = measured.values + expected - residual_of(expected)
         values += (self._total - values.sum()) / values.size
-        return Target(table, values, empirical_ridge(values, expected, residual.cell_sd))
+        return Target(measured.variables, values, empirical_ridge(values, expected, sd))
 
     def _measure_selected(self, columns: ModelledColumns, model: GraphicalModel) -> GraphicalModel:
         """Rounds: select a batch of tables by the exponential mechanism, measure their residuals, fit."""
@@ -355,22 +375,54 @@ class _Synthesis:
         candidates = [table for table in self._candidates(columns) if table not in measured]
         exact = {table: self._tables.count(table) for table in candidates}
         left = min(schedule.selections, len(candidates))
-        share = budget.left * Fraction(999, 1000) / max(left, 1)
-        rho = share * (1 - _SELECT_SHARE)
-        sigma = self._counts.max_weight / math.sqrt(2 * float(rho))
+        room = _FIRST_CELLS
         while left and candidates:
+            share = budget.left * Fraction(999, 1000) / left
+            rho = share * (1 - _SELECT_SHARE)
+            sigma = self._counts.max_weight / math.sqrt(2 * float(rho))
             expected = self._expected(columns, model, candidates)
             scores = [score_table(self._counts, exact[t], expected[t], sigma) for t in candidates]
             batch = Batch(self._counts, candidates, scores)
+            room = min(1.0, max(room, 1.2 * float(budget.spent / budget.rho)))
             for _ in range(min(schedule.batch, left)):
-                left -= 1  # also if nothing fits: the draw is paid for
-                if batch.is_open:
-                    batch.select(budget.spend_selection(share * _SELECT_SHARE), self._fits(model, batch))
-            targets = [self._measure_residual(t, exact[t], expected[t], rho) for t in batch.selected]
+                left -= 1
+                fits = self._fits(model, batch, room)
+                # A draw is paid for even if nothing fits; whether anything does follows from releases.
+                if (
+                    batch.is_open
+                    and batch.select(budget.spend_selection(share * _SELECT_SHARE), fits) is None
+                ):
+                    left = 0 if room == 1.0 and not batch.selected else left
+                    room = min(1.0, 2 * room)
+                    break
+            weights = [Fraction(exact[table].size ** (1 / 3)) for table in batch.selected]
+            targets = [
+                self._measure_residual(t, exact[t], expected[t], rho * len(weights) * weight / sum(weights))
+                for t, weight in zip(batch.selected, weights, strict=True)
+            ]
             candidates = [t for t in candidates if t not in batch.selected]
             model = model.fit(targets, sweeps=_SWEEPS)
             self._progress(float(budget.spent / budget.rho))
         return model
+
+    def _measure_again(self, model: GraphicalModel) -> GraphicalModel:
+        """Spend what no further table fits for on all measured tables, in proportion to what each had."""
+        left, spent = self._budget.left * Fraction(999, 1000), sum(self._spent.values())
+        if left < _LEAST_SECOND * spent:
+            return model
+        targets = []
+        for place, first in enumerate(self._measured):
+            table = first.variables
+            exact, rho = self._tables.count(table), left * self._spent[table] / spent
+            measure = self._release_residual if first.is_residual else self._measure_table
+            noisy, sd = measure(exact, rho)
+            share = first.sd**2 / (first.sd**2 + sd**2)
+            both = (1 - share) * first.values + share * noisy
+            again = Measured(table, both, first.sd * math.sqrt(1 - share), is_residual=first.is_residual)
+            self._measured[place] = again
+            targets.append(self._make_target(again, model.marginal(table)))
+        self._progress(float(self._budget.spent / self._budget.rho))
+        return GraphicalModel.restore(model.sizes, model.total, model.masks, tuple(targets), model.parameters)
 
     def _candidates(self, columns: ModelledColumns) -> list[Variables]:
         sizes, focus = columns.sizes, columns.focus
@@ -402,10 +454,9 @@ class _Synthesis:
             expected[missing] = model.marginal(missing)
         return expected
 
-    def _fits(self, model: GraphicalModel, batch: Batch) -> Callable[[Variables], bool]:
-        """Return whether the cliques with one table more fit the cap on cells: from releases alone."""
-        spent = float(self._budget.spent / self._budget.rho)
-        cap = self._schedule.max_cells * min(1.0, max(_FIRST_CELLS, 1.2 * spent))
+    def _fits(self, model: GraphicalModel, batch: Batch, room: float) -> Callable[[Variables], bool]:
+        """Return whether the cliques with one table more fit a share of the cap on cells: from releases."""
+        cap = self._schedule.max_cells * room
         fixed = [t.variables for t in model.targets] + [m.variables for m in model.masks]
         return lambda table: count_cells(model.sizes, [*fixed, *batch.selected, table]) <= cap
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.synthesis.binning import Bins
+from hubbub.synthesis.controlled_rounding import round_to_tables
 from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.domain import MAX_CELLS, OTHER, Column, ColumnKind, to_date
 from hubbub.synthesis.domain_storage import decode_domain, decode_rational, encode_domain
@@ -70,7 +71,7 @@ class TableModel:
         Guarantee: no row breaks a declared rule or function.
         """
         count = self.rows if rows is None else rows
-        generated = generate_cells(self.model, count)
+        generated = round_to_tables(self.model, generate_cells(self.model, count), self.columns.focus)
         cells: dict[str, Integers] = {}
         for variable, name in enumerate(self.columns.names):
             cells[name] = self._split_group(name, generated[variable])
