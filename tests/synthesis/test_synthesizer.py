@@ -115,7 +115,7 @@ def test_budget_is_spent_and_never_exceeded():
         synthesize(InMemoryCounts.of(DOMAIN, people(2000)), drawn)
 
 
-def test_what_no_further_table_fits_for_is_spent_on_measured_tables():
+def test_budget_that_no_further_table_fits_is_spent_on_measured_ones():
     domain = Domain((Column.of_categories("x", ["a", "b"]),))
     drawn = budget()
     model = synthesize(InMemoryCounts.of(domain, {"x": ["a"] * 30 + ["b"] * 70}), drawn)
