@@ -1,7 +1,7 @@
 """Controlled rounding: values are swapped between rows until the rows have the tables of their model.
 
-Rows are filled in column by column. Where a column depends on others with many combinations, most of them have one
-row or none, that is a sample, and every table of two columns has the noise of a sample on top of the model's.
+Rows are filled in column by column. Where a column depends on many combinations of others, each with one row
+or none, that is a sample, and tables of two columns have the noise of a sample on top of the model's.
 Swapping one column's values of two rows leaves its own table as it is, and changes one row in four cells of
 each table with another column: a swap is made if it brings all these tables together closer to the model's.
 All of it is post-processing.
