@@ -11,8 +11,9 @@ import pytest
 from pyarrow.dataset import dataset
 
 import hubbub
-from hubbub.config import parse_keys, parse_kind, read_config, read_key_texts
+from hubbub.config import read_config
 from hubbub.config_lookup import find_config
+from hubbub.config_values import parse_keys, parse_kind, read_key_texts
 from hubbub.engines.schema import Kind
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, Refused
 from hubbub.ledger import Ledger
@@ -374,7 +375,10 @@ def test_rows_are_public_or_protected(folder):
         ('[tables.visits]\nunit = "patient"', "tables.visits.path is missing"),
         ('[tables.visits]\nunit = "patient"\npath = "no.csv"', "tables.visits.path leads to no file"),
         ('[tables.visits]\nunit = "patient"\npath = "no*.csv"', "tables.visits.path leads to no file"),
-        ('[tables.visits]\nunit = "patient"\npath = "a.duckdb"', "tables.visits.path is not CSV or Parquet"),
+        (
+            '[tables.visits]\nunit = "patient"\npath = "a.duckdb"',
+            "tables.visits.path is in no format",
+        ),
         ('[tables.visits]\npath = "visits.csv"', "tables.visits.unit is missing"),
         ('[tables.visits]\npath = "visits.csv"\nunit = 3', "tables.visits.unit is missing, or not"),
         (VISITS + "public = true", "tables.visits is public and has a unit"),

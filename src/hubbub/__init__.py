@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hubbub import training as training
     from hubbub.accounting import Budget, PrivacyLoss, calibrate, parallel_composition
     from hubbub.accounting.in_memory_account import InMemoryAccount
-    from hubbub.dataset import Dataset, open  # noqa: A004 - hubbub.open is its name
+    from hubbub.dataset import Dataset
+    from hubbub.dataset_opening import open  # noqa: A004 - hubbub.open is its name
     from hubbub.errors import Halted, HubbubError, InvalidInput, Refused, Unsupported
     from hubbub.ledger import Ledger
     from hubbub.mechanisms import (
@@ -94,7 +95,8 @@ __all__ = [
 _HOMES = {
     "accounting": ("Budget", "PrivacyLoss", "calibrate", "parallel_composition"),
     "accounting.in_memory_account": ("InMemoryAccount",),
-    "dataset": ("Dataset", "open"),
+    "dataset": ("Dataset",),
+    "dataset_opening": ("open",),
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
     "ledger": ("Ledger",),
     "release": ("Release",),

@@ -34,8 +34,24 @@
     [tables.towns]
     path = "towns.csv"
     public = true               # a public table
-    encoding = "latin-1"        # of a CSV file; by default UTF-8
+    separator = ";"             # of a CSV file; by default as its header line shows
+    encoding = "latin-1"        # by default UTF-8
     quotes = false              # every line of the file is a row, whatever it contains
+
+    [tables.trips]
+    path = "trips"              # a folder of Parquet files
+    unit = "patient"
+    partitions = ["year"]       # columns that are written in the names of its folders, as year=2026
+
+Where the tables are in a database, the top says which, and their entries have no paths:
+
+    url = "postgresql://analyst@db/clinic"   # the password is in ~/.pgpass, PGPASSWORD or a service file
+    spark = "sc://cluster:15002"             # or a Spark session: an address, or a master such as "local[2]"
+    database = "clinic.duckdb"               # or a DuckDB database, beside this file
+
+    [tables.visits]
+    table = "public.visits"     # its name there; by default that of the entry
+    unit = "patient"
 
 It is read strictly: unknown entries are refused, by the names of the file and the entry.
 """
@@ -44,55 +60,43 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from hubbub.accounting import Budget
+from hubbub.config_values import ROW, find_key_kind, parse_keys, parse_kind, read_key_texts
 from hubbub.engines.csv_rows import make_csv_format
 from hubbub.engines.data_identity import expand_pattern, identify_files
+from hubbub.engines.file_endings import ENDINGS, find_format
 from hubbub.engines.schema import Kind, parse_bounds, parse_group_keys
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.numbers import parse_integer
 from hubbub.output_files import CONFIG_NAME, protect_paths
 from hubbub.unit import Unit
 
-__all__ = [
-    "CONFIG_NAME",
-    "ROW",
-    "Config",
-    "TableConfig",
-    "parse_keys",
-    "parse_kind",
-    "read_config",
-    "read_key_texts",
-]
+__all__ = ["CONFIG_NAME", "Config", "TableConfig", "read_config"]
 
 _T = TypeVar("_T")
-ROW = "row"
-"""What is written for a unit where one row is one person."""
-_MOST_KEYS = 10_000_000
-_ENDINGS = (".parquet", ".pq", ".csv", ".txt")
+_DATABASES = ("url", "spark", "database")
+"""Where tables are, if not in files."""
 _TOP = (
+    *_DATABASES,
     *("population", "rows_per_unit", "groups_per_unit", "max_rows_per_unit"),
     *("ledger", "secret", "account", "version", "window", "about", "budget", "tables", "server"),
 )
-_TABLE = ("path", "unit", "public", "types", "bounds", "keys", "quotes", "encoding", "synopsis")
+_TABLE = (
+    *("path", "table", "unit", "public", "types", "bounds", "keys"),
+    *("separator", "quotes", "encoding", "partitions", "synopsis"),
+)
 _SYNOPSIS = {
     **dict.fromkeys(("columns", "nulls", "other", "impossible"), list),
     **dict.fromkeys(("cuts", "steps", "functions"), dict),
     "focus": str,
 }
 """Declarations for synopses, with their TOML types; their meaning is checked when one is planned."""
-_WORDS = {
-    **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
-    **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
-    **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
-    **dict.fromkeys(("bool",), Kind.BOOLEAN),
-    **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
-}
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class TableConfig:
 
     name: str
     path: Any
-    """A path or a pattern; or what was opened instead, where it is of the same rows."""
+    """A path, a pattern or a folder; or what was opened instead, where it is of the same rows."""
     unit: str | None = None
     """The column that says who is protected; None where each row is somebody, or nobody."""
     is_public: bool = False
@@ -112,8 +116,19 @@ class TableConfig:
     """Whether fields of a CSV file may be quoted."""
     encoding: str = "utf-8"
     """Of a CSV file."""
+    separator: str | None = None
+    """Of the fields of a CSV file; None where its header line shows it."""
+    partitions: tuple[str, ...] = ()
+    """Columns that are written in the names of folders."""
     synopsis: Mapping[str, Any] = field(default_factory=dict)
     """What is declared for synopses, besides bounds and keys."""
+    table: str | None = None
+    """The table's name in a database; None for files."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files that hold the rows; none for a table of a database."""
+        return [] if self.table is not None else expand_pattern(self.path)
 
 
 @dataclass(frozen=True)
@@ -143,6 +158,12 @@ class Config:
     """The table that was asked for by its path; None where all were."""
     file: str = CONFIG_NAME
     """Where it is written."""
+    url: str | None = None
+    """The PostgreSQL server that has the tables."""
+    spark: str | None = None
+    """The Spark session that has the tables: its address, or its master."""
+    database: str | None = None
+    """The DuckDB database that has the tables."""
 
     @property
     def unit(self) -> Unit:
@@ -203,8 +224,9 @@ def read_config(path: str | Path) -> Config:
             f"{file} is not TOML", why=str(problem).removesuffix("."), fix="correct it; see docs/queries.md"
         ) from None
     facts = _Reader(file).facts(stated)
-    protect_paths(file, *(path for table in facts.tables for path in expand_pattern(table.path)))
-    protect_paths(*(path for path in (facts.ledger, facts.secret) if path and "://" not in path))
+    protect_paths(file, *(path for table in facts.tables for path in table.files))
+    guarded = (facts.ledger, facts.secret, facts.database)
+    protect_paths(*(path for path in guarded if path and "://" not in path))
     return facts
 
 
@@ -218,7 +240,8 @@ class _Reader:
         self._known(stated, _TOP, "")
         people = self._whole(stated, "population")
         tables = self._mapping(stated, "tables")
-        declared = tuple(self._table(name, tables) for name in tables)
+        databases = self._databases(stated)
+        declared = tuple(self._table(name, tables, in_database=bool(databases)) for name in tables)
         protected = [table for table in declared if not table.is_public]
         if not protected:
             raise self._wrong(
@@ -243,11 +266,42 @@ class _Reader:
             self._about(stated),
             self._mapping(stated, "server"),
             file=str(self._file),
+            **databases,
         )
+
+    def _databases(self, stated: Mapping[str, Any]) -> dict[str, str]:
+        """Return where the tables are, if not in files."""
+        places = {name: stated[name] for name in _DATABASES if name in stated}
+        if len(places) > 1:
+            raise self._wrong(
+                " and ".join(places), "are given", "all tables are in one place", "take one of them away"
+            )
+        for name, value in places.items():
+            if not isinstance(value, str) or not value.strip():
+                raise self._wrong(name, "is not a text", "it is an address", f'write {name} = "…"')
+            if name == "url" and not value.startswith(("postgresql://", "postgres://")):
+                raise self._wrong(
+                    name, "is no address of PostgreSQL", "others are not known", 'write "postgresql://…/db"'
+                )
+            if name == "url" and _has_password(value):
+                raise self._wrong(
+                    name,
+                    "contains a password",
+                    "all of this file is public",
+                    "put it in ~/.pgpass, in PGPASSWORD or in a service file",
+                )
+            if name == "database":
+                path = self._file.parent / value
+                if not path.is_file():
+                    raise self._wrong(
+                        name, "leads to no file", "paths are relative to this file", "correct it"
+                    )
+                places[name] = str(path)
+        return places
 
     def _refuse_public_and_protected(self, tables: Sequence[TableConfig]) -> None:
         """Refuse a file that is both public and protected."""
-        known = [(table, identify_files(expand_pattern(table.path))) for table in tables]
+        known = [(table, identify_files(table.files)) for table in tables]
         for public, files in known:
             for other, theirs in known:
                 if public.is_public and not other.is_public and files.overlaps(theirs):
@@ -314,7 +368,7 @@ class _Reader:
             ),
         )
 
-    def _table(self, name: str, tables: Mapping[str, Any]) -> TableConfig:
+    def _table(self, name: str, tables: Mapping[str, Any], *, in_database: bool) -> TableConfig:
         entry = f"tables.{name}"
         entries = self._mapping(tables, name, "tables.")
         self._known(entries, _TABLE, f"{entry}.")
@@ -352,9 +406,54 @@ class _Reader:
                 entry, "is public and has bounds or keys", "its own rows say them", "take them away"
             )
         key = None if is_public or unit == ROW else unit
-        path = self._path(entry, entries)
-        lines, synopsis = self._lines(entry, entries), self._synopsis(entry, entries)
-        return TableConfig(name, path, key, is_public, kinds, bounds, keys, *lines, synopsis)
+        where: dict[str, Any] = {
+            "path": None if in_database else self._path(entry, entries),
+            "table": self._table_name(name, entry, entries) if in_database else None,
+        }
+        self._refuse_misplaced(entry, entries, in_database=in_database)
+        return TableConfig(
+            name,
+            unit=key,
+            is_public=is_public,
+            types=kinds,
+            bounds=bounds,
+            keys=keys,
+            **where,
+            **self._lines(entry, entries),
+            partitions=self._partitions(entry, entries),
+            synopsis=self._synopsis(entry, entries),
+        )
+
+    def _refuse_misplaced(self, entry: str, entries: Mapping[str, Any], *, in_database: bool) -> None:
+        """Refuse what is not for files, or not for tables of a database: it would be ignored."""
+        of_files = ("path", "separator", "quotes", "encoding", "partitions")
+        for name in of_files if in_database else ("table",):
+            if name in entries:
+                raise self._wrong(
+                    f"{entry}.{name}",
+                    "is given for a table of a database" if in_database else "is given for files",
+                    "it would be ignored",
+                    'use table = "…", the name there'
+                    if in_database
+                    else f"take it away, or add {_DATABASES[0]}",
+                )
+
+    def _table_name(self, name: str, entry: str, entries: Mapping[str, Any]) -> str:
+        table = entries.get("table", name)
+        if not isinstance(table, str) or not table.strip():
+            raise self._wrong(f"{entry}.table", "is not a text", "it is a name", 'write table = "visits"')
+        return table
+
+    def _partitions(self, entry: str, entries: Mapping[str, Any]) -> tuple[str, ...]:
+        names = entries.get("partitions", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+            raise self._wrong(
+                f"{entry}.partitions",
+                "is not a list of names",
+                "each is a column that folders are named by",
+                'write partitions = ["year"]',
+            )
+        return tuple(names)
 
     def _synopsis(self, entry: str, entries: Mapping[str, Any]) -> Mapping[str, Any]:
         declared = self._mapping(entries, "synopsis", f"{entry}.")
@@ -370,19 +469,23 @@ class _Reader:
                 )
         return declared
 
-    def _lines(self, entry: str, entries: Mapping[str, Any]) -> tuple[bool, str]:
+    def _lines(self, entry: str, entries: Mapping[str, Any]) -> dict[str, Any]:
         """Return how a CSV file is read."""
         quotes, encoding = entries.get("quotes", True), entries.get("encoding", "utf-8")
+        separator = entries.get("separator")
         if not isinstance(quotes, bool):
             raise self._wrong(
                 f"{entry}.quotes", "is not true or false", "it is one of both", "write quotes = false"
             )
-        if not isinstance(encoding, str):
-            raise self._wrong(
-                f"{entry}.encoding", "is not a text", "it is a name", 'write encoding = "latin-1"'
-            )
-        self._checked(f"{entry}.encoding", lambda: make_csv_format(has_quotes=quotes, encoding=encoding))
-        return quotes, encoding
+        for name, value, example in (("encoding", encoding, "latin-1"), ("separator", separator or ",", ";")):
+            if not isinstance(value, str):
+                raise self._wrong(
+                    f"{entry}.{name}", "is not a text", "it is a name", f'write {name} = "{example}"'
+                )
+        at_fault = "separator" if encoding == "utf-8" else "encoding"
+        options: dict[str, Any] = {"encoding": encoding, "separator": separator or ","}
+        self._checked(f"{entry}.{at_fault}", lambda: make_csv_format(has_quotes=quotes, **options))
+        return {"quotes": quotes, "encoding": encoding, "separator": separator}
 
     def _path(self, entry: str, entries: Mapping[str, Any]) -> str:
         path = entries.get("path")
@@ -393,15 +496,15 @@ class _Reader:
                 "it says where the rows are",
                 'write path = "visits.csv"',
             )
-        if Path(path).suffix.lower() not in _ENDINGS:
-            raise self._wrong(
-                f"{entry}.path",
-                "is not CSV or Parquet",
-                "such files are declared here",
-                f"use one that ends in {', '.join(_ENDINGS)}",
-            )
         full = str(self._file.parent / path)
         there = expand_pattern(full)
+        if find_format(path) is None and not Path(full).is_dir():
+            raise self._wrong(
+                f"{entry}.path",
+                "is in no format that is read",
+                "its ending tells the format",
+                f"use one that ends in {', '.join(ENDINGS)}; name a DuckDB database at the top, as database",
+            )
         if not there or not all(Path(each).is_file() for each in there):
             raise self._wrong(
                 f"{entry}.path",
@@ -435,8 +538,8 @@ class _Reader:
                 'write ["a", "b"], "0:99" or "@file.txt"',
             )
         listed = list(values)
-        kinds = [each for each in {_kind_of_key(value) for value in listed} if each is not None]
-        if len(kinds) != 1 or any(_kind_of_key(value) is None for value in listed):
+        kinds = [each for each in {find_key_kind(value) for value in listed} if each is not None]
+        if len(kinds) != 1 or any(find_key_kind(value) is None for value in listed):
             raise self._wrong(
                 entry,
                 "is empty, or has keys of several types",
@@ -486,89 +589,10 @@ class _Reader:
         return InvalidInput(f"{self._file}: {entry} {what}", why=why, fix=fix)
 
 
-def parse_kind(word: Any) -> Kind:
-    """Return the kind that a word such as "float" or "date" names.
-
-    >>> parse_kind("float"), parse_kind("date")
-    (<Kind.NUMBER: 'number'>, <Kind.DATE: 'date'>)
-    """
-    kind = word if isinstance(word, Kind) else _WORDS.get(str(word).strip().lower())
-    if kind is None or kind is Kind.OPAQUE:
-        raise InvalidInput(
-            f"{str(word)[:40]!r} is not a type",
-            why="columns are numbers, texts, booleans, dates or timestamps",
-            fix="use number, text, boolean, date or timestamp",
-        )
-    return kind
-
-
-def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | list[str]:
-    """Return the keys of one text: `a,b,c`, the integers `0:99`, or `@file.txt` with one key per line.
-
-    >>> read_key_texts("North,South", "region"), read_key_texts("0:99", "bin")
-    (['North', 'South'], range(0, 100))
-    """
-    if text.startswith("@"):
-        try:
-            file = (folder or Path()) / text[1:]
-            protect_paths(file)
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError):
-            raise InvalidInput(
-                f"the file of the keys of {name} cannot be read",
-                why="it has one key a line, in UTF-8",
-                fix="give the path of such a file, as @keys.txt",
-            ) from None
-        return [line for line in lines if line]
-    low, colon, high = text.partition(":")
-    if colon and _is_integer(low) and _is_integer(high):
-        first, last = int(low), int(high)
-        if not first <= last < first + _MOST_KEYS:
-            raise InvalidInput(
-                f"the keys of {name} are no range, or more than ten million",
-                why="each of them is one row of the answer",
-                fix="write the first and the last, as 0:99",
-            )
-        return range(first, last + 1)
-    return [part.strip() for part in text.split(",")]
-
-
-def parse_keys(texts: Iterable[Any], name: str, kind: Kind) -> list[Any]:
-    """Convert keys from texts to values of a column's kind."""
+def _has_password(url: str) -> bool:
+    """True if an address contains a password; nothing of it may be stored in a public file."""
     try:
-        return [_as_kind(text, kind) for text in texts]
-    except (ValueError, InvalidOperation, KeyError):
-        raise InvalidInput(
-            f"a key of {name} is not a {kind.value}",
-            why="it would never be met in the data",
-            fix=f"write keys of kind {kind.value}, or declare another type for {name}",
-        ) from None
-
-
-def _as_kind(text: Any, kind: Kind) -> Any:
-    if kind is Kind.NUMBER:
-        return float(Decimal(text))
-    if kind is Kind.BOOLEAN:
-        return {"true": True, "false": False}[str(text).lower()]
-    if kind is Kind.DATE:
-        return date.fromisoformat(str(text))
-    if kind is Kind.TIMESTAMP:
-        return datetime.fromisoformat(str(text))
-    return str(text)
-
-
-def _kind_of_key(value: Any) -> Kind | None:
-    if isinstance(value, bool):
-        return Kind.BOOLEAN
-    if isinstance(value, (int, float)):
-        return Kind.NUMBER
-    if isinstance(value, str):
-        return Kind.TEXT
-    if isinstance(value, datetime):
-        return Kind.TIMESTAMP
-    return Kind.DATE if isinstance(value, date) else None
-
-
-def _is_integer(text: str) -> bool:
-    digits = text.strip().removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) <= 15
+        parts = urlsplit(url)
+        return parts.password is not None or "password" in parse_qs(parts.query)
+    except ValueError:
+        return "@" in url

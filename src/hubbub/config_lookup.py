@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hubbub.config import Config, TableConfig, read_config
-from hubbub.engines.data_identity import expand_pattern, identify_files, list_files
+from hubbub.engines.data_identity import identify_files, list_files
 from hubbub.errors import InvalidInput, Refused
 from hubbub.output_files import CONFIG_NAME
 
@@ -37,6 +37,8 @@ def find_config(data: Any) -> Config | None:
     for other in declarations[1:]:
         _refuse_contradiction(config, table, *other)
     _refuse_other_declarations(config)
+    if config.database is not None:  # the file has all of its tables
+        return replace(config, account=config.payer)
     tables = tuple(replace(each, path=data) if each is table else each for each in config.tables)
     return replace(config, tables=tables, opened_table=table.name, account=config.payer)
 
@@ -66,7 +68,10 @@ def _declarations_of(files: Sequence[str]) -> list[tuple[Config, TableConfig]]:
     out = []
     for path in dict.fromkeys(each for file in files for each in _configs_above(file)):
         config = read_config(path)
-        known = [(table, identify_files(expand_pattern(table.path))) for table in config.tables]
+        if config.database is not None and identify_files([config.database]).overlaps(ours):
+            out.append((config, next(table for table in config.tables if not table.is_public)))
+            continue
+        known = [(table, identify_files(table.files)) for table in config.tables]
         same = [table for table, files in known if files.overlaps(ours)]
         protected = [table for table in same if not table.is_public]
         is_whole = any(files.numbers >= ours.numbers for table, files in known if table in protected[:1])
@@ -91,7 +96,7 @@ def _configs_above(file: str) -> Iterator[Path]:
 def _refuse_other_declarations(config: Config) -> None:
     """Refuse a table that another file declares differently: all tables are opened together."""
     for table in config.tables:
-        for other in _declarations_of(expand_pattern(table.path)):
+        for other in _declarations_of(table.files):
             if not Path(other[0].file).samefile(config.file):
                 _refuse_contradiction(config, table, *other)
 

@@ -8,10 +8,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from hubbub.accounting import Budget, PrivacyLoss, refuse_large_epsilon
+from hubbub.accounting import PrivacyLoss, refuse_large_epsilon
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.engines.engine import Engine
@@ -23,7 +22,7 @@ from hubbub.ledger.stored_outcomes import capture_outcome, charge_and_run, pass_
 from hubbub.mechanisms import Laplace
 from hubbub.numbers import Number, parse_nonnegative, parse_positive
 from hubbub.release import Release
-from hubbub.sources import OpenArguments, OpenedSources, open_sources
+from hubbub.sources import OpenedSources
 from hubbub.sql.analyzer import analyze
 from hubbub.sql.bound_estimation import estimate_cut, measure_limits, use_known_limits
 from hubbub.sql.composite_plan import (
@@ -48,9 +47,9 @@ from hubbub.sql.result import Result
 from hubbub.sql.split import split_statement
 from hubbub.sql.streaming import Stream, check_streamable, execute_stream
 from hubbub.synopsis_planning import SynopsisPlanning
-from hubbub.unit import Unit, Window
+from hubbub.unit import Unit
 
-__all__ = ["Dataset", "make_dataset", "open"]
+__all__ = ["Dataset", "make_dataset"]
 
 
 class Dataset(SynopsisPlanning):
@@ -80,6 +79,7 @@ class Dataset(SynopsisPlanning):
         self.version = version
         self._ledger = ledger
         self._synopses = synopses or {}
+        self.notes = tuple(getattr(engine, "notes", ()))  # what was taken from header lines
         self._known = KnownHistograms()
         self._last_read = 0
 
@@ -494,106 +494,3 @@ def make_dataset(sources: OpenedSources, analyst: str | None = None) -> Dataset:
         ledger=sources.ledger,
         synopses=sources.synopses,
     )
-
-
-def open(  # noqa: A001 - hubbub.open is its name
-    data: Any,
-    *,
-    unit: Unit | str | None = None,
-    table: str | Sequence[str] | None = None,
-    budget: Budget | None = None,
-    ledger: Ledger | str | Path | None = None,
-    account: str | None = None,
-    analyst: str | None = None,
-    version: str | None = None,
-    window: Window | str | None = None,
-    types: Mapping[str, str] | None = None,
-    bounds: Mapping[str, Any] | None = None,
-    keys: Mapping[str, Iterable[Any]] | None = None,
-    public: Mapping[str, Any] | None = None,
-    population: int | None = None,
-    rows_per_unit: int | None = None,
-    groups_per_unit: int | None = None,
-    max_rows_per_unit: int | None = None,
-    quotes: bool | None = None,
-    encoding: str | None = None,
-    new_rows: bool = False,
-    override: bool = False,
-) -> Dataset:
-    """Open a file, a data frame, Arrow data, a DuckDB connection or a database as a dataset.
-
-    `postgresql://user@host/database` opens tables of a PostgreSQL server; a Spark session opens tables of its
-    catalog, a Spark data frame itself. The rows stay where they are.
-
-    What a `hubbub.toml` in the file's folder, or in one above, declares need not be passed. Types, bounds,
-    keys and contribution bounds that are passed win; a unit, ledger, account or budget other than the
-    declared one, or a smaller population, is refused, unless the owner passes `override=True`, which the
-    declared ledger records.
-
-    With a `ledger`, the same query on the same `version` has the same answer, at no further cost. Rows in
-    memory, and those of Spark, have no data identity: unless `version` is passed, their queries are asked
-    anew at each opening. One account pays for the same rows, by whatever name they are opened: a second one
-    is refused.
-
-    Args:
-        data: A path, a pattern of paths, a data frame, Arrow data, a connection, an address; a mapping from
-            names to these for several protected tables, each with the unit's column; or the path of a
-            `hubbub.toml`, to open all its tables.
-        unit: Who is protected: a column, or `Unit.row()` where one row is one person.
-        table: The table's name in queries; of a database, the name of one table or of several.
-        budget: What all releases together may cost; unlimited if omitted.
-        ledger: Where all charges are recorded: a path or a `postgresql://…` address. In memory if omitted.
-        account: The account of the ledger that pays; it is named as the table if omitted.
-        analyst: The analyst who asks, with a budget granted by the owner; the owner if omitted.
-        version: The owner's name for this state of the data.
-        window: A period such as `Window.of("day", "2026-11")`: only its rows are there, the unit is one
-            person within it, and the budget is the window's, so that growing data can be queried forever.
-            Every label says what all windows cost together.
-        types: Types of columns, where the data has none: number, text, boolean, date or timestamp.
-        bounds: Public bounds of columns: `{"cost": (0, 5000)}`.
-        keys: Public group keys of columns: `{"region": ["North", "South"]}`.
-        public: Public tables by name, to join.
-        population: The public number of people; δ must be below 1/population.
-        rows_per_unit: The maximum number of rows per privacy unit that count.
-        groups_per_unit: The maximum number of groups per privacy unit.
-        max_rows_per_unit: A public fact: no unit has more rows in any table. It is the limit unless a smaller
-            one is declared, nothing is cut off, and intervals cover the exact answers.
-        quotes: False makes each line of a CSV file a row, whatever is in it; otherwise a hostile line that
-            opens a quote swallows those that follow.
-        encoding: The encoding of CSV files, by Python's name; UTF-8 if omitted. What cannot be decoded is
-            U+FFFD.
-        new_rows: The owner asserts that no other account of the ledger pays for these rows; recorded.
-        override: The owner ignores the declared unit, ledger, account or budget; recorded.
-
-    >>> import duckdb
-    >>> connection = duckdb.connect()
-    >>> _ = connection.execute("CREATE TABLE t AS SELECT i AS person, i % 3 AS x FROM range(1000) r(i)")
-    >>> data = open(connection, table="t", unit="person", keys={"x": [0, 1, 2]}, rows_per_unit=1)
-    >>> plan = data.sql("SELECT x, COUNT(*) AS n FROM t GROUP BY x", epsilon=1)
-    >>> [round(n / 100) for n in data.run(plan).value["n"]]
-    [3, 3, 3]
-    """
-    arguments = OpenArguments(
-        data,
-        unit=unit,
-        table=table,
-        budget=budget,
-        ledger=ledger,
-        account=account,
-        analyst=analyst,
-        version=version,
-        window=window,
-        types=types,
-        bounds=bounds,
-        keys=keys,
-        public=public,
-        population=population,
-        rows_per_unit=rows_per_unit,
-        groups_per_unit=groups_per_unit,
-        max_rows_per_unit=max_rows_per_unit,
-        quotes=quotes,
-        encoding=encoding,
-        new_rows=new_rows,
-        override=override,
-    )
-    return make_dataset(open_sources(arguments))

@@ -12,9 +12,12 @@ from typing import Any
 
 from hubbub.accounting import Budget
 from hubbub.accounting.in_memory_account import InMemoryAccount
-from hubbub.config import Config, parse_kind
+from hubbub.config import Config, TableConfig
 from hubbub.config_lookup import find_config, is_table_mapping
+from hubbub.config_values import ROW, parse_kind
+from hubbub.engine_lookup import is_server, open_connection, open_engine, open_spark
 from hubbub.engines.engine import Engine, TableSource
+from hubbub.engines.file_endings import name_of_file
 from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger, LedgerAccount
 from hubbub.ledger.ledger import missing_account_error
@@ -25,8 +28,6 @@ from hubbub.unit import Unit, Window
 
 __all__ = ["OpenArguments", "OpenedSources", "open_sources"]
 
-_DUCKDB_SUFFIXES = {".duckdb", ".ddb", ".db"}
-
 
 @dataclass(frozen=True)
 class OpenArguments:
@@ -34,7 +35,7 @@ class OpenArguments:
 
     data: Any
     unit: Unit | str | None = None
-    table: str | Sequence[str] | None = None
+    table: str | Sequence[str] | Mapping[str, str] | None = None
     budget: Budget | None = None
     ledger: Ledger | str | Path | None = None
     account: str | None = None
@@ -51,13 +52,20 @@ class OpenArguments:
     groups_per_unit: int | None = None
     quotes: bool | None = None
     encoding: str | None = None
+    separator: str | None = None
+    partitions: Sequence[str] | None = None
     new_rows: bool = False
     override: bool = False
 
     @property
-    def csv_options(self) -> dict[str, Any]:
-        """How CSV files are read."""
-        return {"has_quotes": self.quotes is not False, "encoding": self.encoding or "utf-8"}
+    def file_options(self) -> dict[str, Any]:
+        """How files are read."""
+        return {
+            "has_quotes": self.quotes is not False,
+            "encoding": self.encoding or "utf-8",
+            "separator": self.separator,
+            "partitions": tuple(self.partitions or ()),
+        }
 
     def with_defaults(self, config: Config) -> "OpenArguments":
         """Return these arguments, with those that are missing as declared."""
@@ -104,28 +112,32 @@ def open_sources(arguments: OpenArguments) -> OpenedSources:
     Guarantee: what a hubbub.toml declares of the rows holds, or its ledger says that the owner overrode it;
         no rows are both public and protected; one account of a ledger pays for the same rows.
     """
-    is_remote = _is_remote(arguments.data)
-    config = None if is_remote else find_config(arguments.data)
+    config = None if is_server(arguments.data) else find_config(arguments.data)
     unit = _resolve_unit(arguments, config)
     has_ledger = arguments.ledger is not None or (config is not None and config.ledger is not None)
     _check_owner_assertions(
         arguments.analyst, has_ledger=has_ledger, new_rows=arguments.new_rows, override=arguments.override
     )
+    location = arguments.data if config is None else _first(config.url, config.database, arguments.data)
     connection = None
     if config is None:
-        connection = _open_connection(arguments.data)
-        sources = _passed_sources(arguments, unit, has_tables=is_remote or connection is not None)
+        connection = open_connection(location)
+        has_tables = is_server(location) or connection is not None
+        sources = _passed_sources(arguments, unit, has_tables=has_tables)
     else:
         _check_declaration(config, unit, arguments)
         sources = _declared_sources(arguments, unit, config)
         arguments = arguments.with_defaults(config)
+        connection = None if config.database is None else open_connection(config.database)
+        location = location if config.spark is None else open_spark(config.spark)
+        has_tables = is_server(location) or connection is not None
     public = arguments.public or {}
     _refuse_duplicate_names([*sources, *public])
-    if connection is None and not is_remote:
+    if not has_tables:
         _refuse_declared_as_public(public)
     for name, rows in public.items():
-        sources[name] = TableSource(rows, is_public=True, **arguments.csv_options)
-    engine = _open_engine(arguments.data, sources, connection)
+        sources[name] = TableSource(rows, is_public=True, **replace(arguments, partitions=None).file_options)
+    engine = open_engine(location, sources, connection)
     _refuse_public_and_protected(engine, sources)
     if arguments.ledger is None:
         _refuse_without_ledger(
@@ -141,18 +153,35 @@ def _declared_synopses(arguments: OpenArguments, config: Config | None) -> dict[
     """Return what is declared for synopses, by table."""
     if config is None:
         return {}
-    tables = config.rename_table(arguments.table if isinstance(arguments.table, str) else None)
+    tables = _declared_tables(arguments, config)
     return {table.name: table.synopsis for table in tables if table.synopsis}
+
+
+def _declared_tables(arguments: OpenArguments, config: Config) -> tuple[TableConfig, ...]:
+    """Return the declared tables, under the names that they are opened by."""
+    if config.database is None or arguments.table is None:
+        return config.rename_table(_single_name(arguments.table))
+    names = _name_tables(None, arguments.table, has_tables=True)
+    declared = {table.name.lower() for table in config.tables}
+    others = [name for name in names if name.lower() not in declared]
+    if others:
+        raise InvalidInput(
+            f"{others[0]} is not among the tables that {config.file} declares of this database",
+            why="one budget protects the rows as declared",
+            fix=f"use one of: {', '.join(table.name for table in config.tables)}",
+        )
+    return config.tables
 
 
 def _resolve_unit(arguments: OpenArguments, config: Config | None) -> Unit:
     unit = config.unit if config is not None and arguments.unit is None else arguments.unit
-    unit = Unit(unit) if isinstance(unit, str) else unit
+    if isinstance(unit, str):
+        unit = Unit.row() if unit.strip().lower() == ROW else Unit(unit)
     if not isinstance(unit, Unit):
         raise InvalidInput(
             "the {unit} is not given, or is not one",
             why="it says who is protected",
-            fix='pass {unit="patient"}, or {unit=Unit.row()} where one row is one person',
+            fix='pass {unit="patient"}, or {unit="row"} where one row is one person',
         )
     return replace(
         unit, window=_resolve_window(arguments.window, unit, None if config is None else config.window)
@@ -189,7 +218,7 @@ def _passed_sources(arguments: OpenArguments, unit: Unit, *, has_tables: bool) -
             bounds=arguments.bounds,
             keys=arguments.keys,
             window=unit.window,
-            **arguments.csv_options,
+            **arguments.file_options,
         )
         for name, rows in _name_tables(arguments.data, arguments.table, has_tables=has_tables).items()
     }
@@ -200,10 +229,10 @@ def _declared_sources(arguments: OpenArguments, unit: Unit, config: Config) -> d
     types = _parse_types(arguments.types)
     is_other_unit = arguments.override and arguments.unit is not None
     sources = {}
-    for table in config.rename_table(_single_name(arguments.table)):
+    for table in _declared_tables(arguments, config):
         is_asked = config.is_asked(table)
         sources[table.name] = TableSource(
-            table.path,
+            _first(table.table, table.path),
             {**table.types, **(types if is_asked else {})},
             unit.key if is_other_unit and not table.is_public else table.unit,
             table.is_public,
@@ -214,7 +243,9 @@ def _declared_sources(arguments: OpenArguments, unit: Unit, config: Config) -> d
                 arguments,
                 quotes=_first(arguments.quotes, table.quotes),
                 encoding=_first(arguments.encoding, table.encoding),
-            ).csv_options,
+                separator=_first(arguments.separator, table.separator),
+                partitions=_first(arguments.partitions, table.partitions),
+            ).file_options,
         )
     return sources
 
@@ -292,20 +323,26 @@ def _origin(name: str, source: TableSource, place: Any, *, is_versioned: bool) -
     types = sorted((column, kind.value) for column, kind in (source.types or {}).items())
     if place is None:  # rows in memory: known by the owner's version, or else those of this opening only
         place = type(source.rows).__name__ if is_versioned else random_bytes(16).hex()
-    read = source.has_quotes if source.encoding == "utf-8" else [source.has_quotes, source.encoding]
+    read: Any = source.has_quotes if source.encoding == "utf-8" else [source.has_quotes, source.encoding]
+    if source.separator is not None or source.partitions:
+        read = [source.has_quotes, source.encoding, source.separator, *source.partitions]
     return [name, place, types, read, source.is_public, source.unit]
 
 
 # What is handed in: files, frames, connections, addresses
 
 
-def _name_tables(data: Any, table: str | Sequence[str] | None, *, has_tables: bool) -> dict[str, Any]:
+def _name_tables(
+    data: Any, table: str | Sequence[str] | Mapping[str, str] | None, *, has_tables: bool
+) -> dict[str, Any]:
     """Return the protected tables by name; `has_tables` where `data` is a database."""
     if has_tables:
         if table is None:
             raise InvalidInput(
                 "no {table} is named", why="a database may have many", fix='pass {table="visits"}'
             )
+        if isinstance(table, Mapping):
+            return dict(table)
         names = [table] if isinstance(table, str) else list(table)
         _refuse_duplicate_names([name.split(".")[-1] for name in names])
         return {name.split(".")[-1]: name for name in names}
@@ -313,11 +350,11 @@ def _name_tables(data: Any, table: str | Sequence[str] | None, *, has_tables: bo
         return dict(data)
     name = _single_name(table)
     if name is None:
-        name = Path(str(data)).stem.split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
+        name = name_of_file(data).split("*")[0].rstrip("_-.") if isinstance(data, (str, Path)) else "data"
     return {name or "data": data}
 
 
-def _single_name(table: str | Sequence[str] | None) -> str | None:
+def _single_name(table: str | Sequence[str] | Mapping[str, str] | None) -> str | None:
     if table is None or isinstance(table, str):
         return table
     raise InvalidInput(
@@ -338,60 +375,6 @@ def _refuse_duplicate_names(names: Sequence[str]) -> None:
 
 def _parse_types(types: Mapping[str, str] | None) -> dict[str, Any]:
     return {column: parse_kind(kind) for column, kind in (types or {}).items()}
-
-
-def _open_connection(data: Any) -> Any:
-    """Return a DuckDB connection: `data` itself, or a read-only one to the database file that it names."""
-    if type(data).__name__ == "DuckDBPyConnection":
-        return data
-    if isinstance(data, (str, Path)) and Path(data).suffix.lower() in _DUCKDB_SUFFIXES:
-        import duckdb
-
-        from hubbub.engines.file_formats import make_private_folder
-
-        try:
-            connection = duckdb.connect(str(data), read_only=True)
-            folder = make_private_folder(connection).replace("'", "''")
-            return connection.execute(f"SET temp_directory = '{folder}'")
-        except duckdb.Error:
-            raise InvalidInput(
-                "the database cannot be opened",
-                why="it does not exist, is not a DuckDB database, or is in use",
-                fix="give the path of a DuckDB database that nobody is writing to",
-            ) from None
-    return None
-
-
-def _open_engine(data: Any, sources: Mapping[str, TableSource], connection: Any) -> Engine:
-    """Open what holds the rows; each engine is imported only where it is used."""
-    if _is_address(data):
-        from hubbub.engines.postgres import PostgreSQL
-
-        return PostgreSQL(str(data), sources)
-    frames = (source.rows for source in sources.values() if _is_spark(source.rows, "DataFrame"))
-    session = data if _is_spark(data, "SparkSession") else getattr(next(frames, None), "sparkSession", None)
-    if session is not None:
-        from hubbub.engines.spark import Spark
-
-        return Spark(session, sources)
-    from hubbub.engines.duckdb import DuckDB
-
-    return DuckDB(sources, connection)
-
-
-def _is_remote(data: Any) -> bool:
-    """Return True if the rows are in a server, where tables have names."""
-    return _is_address(data) or _is_spark(data, "SparkSession")
-
-
-def _is_address(data: Any) -> bool:
-    return isinstance(data, str) and data.startswith(("postgresql://", "postgres://"))
-
-
-def _is_spark(data: Any, name: str) -> bool:
-    """Return True for Spark's class of this name, classic or Connect; nothing is imported to know."""
-    kind = type(data)
-    return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == name
 
 
 def _first(*values: Any) -> Any:

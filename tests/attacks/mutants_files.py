@@ -74,7 +74,7 @@ def every_type_is_read():
 def the_first_file_speaks_for_all():
     """A55: only the first file of a pattern is described."""
 
-    def described(connection, paths, table):
+    def described(connection, paths, table, *_):
         return f"read_parquet([{', '.join(map(file_formats.quote_text, paths))}])", ()
 
     with mock.patch.object(engine, "scan_parquet", described):

@@ -144,7 +144,7 @@ def test_key_file_is_found_beside_the_data(tmp_path):
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["nowhere.csv", "--yes", "--unit", "row"], "the file does not exist"),
+        (["nowhere.csv", "--yes", "--unit", "row"], "nowhere.csv does not exist"),
         (["visits.csv", "--yes", "--unit", "nobody"], "there is no column 'nobody'"),
     ],
 )

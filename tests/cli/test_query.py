@@ -624,7 +624,7 @@ def test_losses_are_shown_without_query_imports():
         (["--epsilon", "1", "--type", "cost"], "--type is not of the form cost=number"),
         (["--epsilon", "1", "--type", "csot=number"], "a type is declared for 'csot'"),
         (["--epsilon", "1", "--public", "towns"], "--public is not of the form towns=towns.csv"),
-        (["--epsilon", "1", "--public", "towns=nowhere.csv"], "the file does not exist"),
+        (["--epsilon", "1", "--public", "towns=nowhere.csv"], "nowhere.csv does not exist"),
         (["--epsilon", "1", "--output", "nowhere/out.json"], "the output cannot be written"),
         (["--epsilon", "1", "--output", "."], "the output cannot be written"),
         (
@@ -645,13 +645,13 @@ def test_bad_input_gives_one_line_without_traceback(command, words, what):
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["nowhere.csv", "SELECT COUNT(*) FROM nowhere", "--unit", "x"], "the file does not exist"),
+        (["nowhere.csv", "SELECT COUNT(*) FROM nowhere", "--unit", "x"], "nowhere.csv does not exist"),
         (["towns.csv", "SELECT COUNT(*) FROM towns", "--unit", "x"], "there is no column 'x' in towns"),
         (
             ["towns.csv", "SELECT COUNT(*) FROM towns", "--unit", " "],
             "the unit's key is not the name of a column",
         ),
-        (["regions.doc", "SELECT 1", "--unit", "row"], "the file does not exist"),
+        (["regions.doc", "SELECT 1", "--unit", "row"], "regions.doc does not exist"),
         (["visits.parquet", "SELECT COUNT(*) FROM visits"], "--unit is missing"),
         (["visits.parquet", "SELECT * FROM visits", "--unit", "patient"], "SELECT *"),
         (["visits.parquet", "", "--unit", "patient"], "the query is not a text"),

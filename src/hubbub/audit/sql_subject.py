@@ -8,7 +8,7 @@ import duckdb
 
 from hubbub.audit.outcomes import Failure, Outcomes
 from hubbub.dataset import Dataset
-from hubbub.dataset import open as open_dataset
+from hubbub.dataset_opening import open as open_dataset
 from hubbub.errors import HubbubError
 from hubbub.unit import Neighbours, Unit
 

@@ -21,8 +21,8 @@ from hubbub.cli.options import (
     parse_public_tables,
     parse_types,
 )
-from hubbub.config import ROW
 from hubbub.config_lookup import find_config
+from hubbub.config_values import ROW
 from hubbub.errors import InvalidInput
 from hubbub.unit import Unit, Window
 

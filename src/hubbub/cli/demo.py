@@ -151,7 +151,7 @@ def demo(
 
 def _run_hospital(console: Console, scratch: Path, save: Path | None) -> None:
     """Generate, plan, run, draw."""
-    from hubbub.dataset import open as open_dataset
+    from hubbub.dataset_opening import open as open_dataset
 
     file = scratch / "visits.parquet"
     visits = write_visits(file)

@@ -12,7 +12,8 @@ import typer
 
 from hubbub.cli.options import parse_above_zero, parse_allowed_delta, parse_count, parse_number
 from hubbub.cli.terminal import escaped, print_line
-from hubbub.config import ROW, parse_keys, parse_kind, read_config, read_key_texts
+from hubbub.config import read_config
+from hubbub.config_values import ROW, parse_keys, parse_kind, read_key_texts
 from hubbub.engines.schema import Column, Kind, Table, parse_bounds, parse_group_keys
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape

@@ -11,8 +11,8 @@ from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
 from hubbub.cli.dataset_options import LargeEpsilon, Population
 from hubbub.cli.options import parse_above_zero, parse_count, parse_delta, parse_share
 from hubbub.cli.terminal import bold, escaped, make_console, print_line, to_json, write_stdout
-from hubbub.config import ROW
 from hubbub.config_lookup import find_config
+from hubbub.config_values import ROW
 from hubbub.errors import InvalidInput
 from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import EntryKind

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from hubbub.accounting import refuse_large_delta
-from hubbub.config import parse_keys, parse_kind, read_key_texts
+from hubbub.config_values import parse_keys, parse_kind, read_key_texts
 from hubbub.engines.schema import Kind, Table
 from hubbub.errors import InvalidInput
 from hubbub.numbers import (

@@ -1,15 +1,16 @@
 """The rows of a CSV file: a total function of its bytes, in which each row depends on its own bytes alone.
 
 Every sequence of bytes has rows; none is refused, and none disappears. A line ends at a line feed, and one
-carriage return before it is dropped. Fields are separated by commas. A field beyond the header's last is
-ignored; a missing or empty one is NULL, and so is one of more than 64 MB. Bytes that the encoding cannot
-decode are U+FFFD. An empty line is no row, unless the header has a single column.
+carriage return before it is dropped. Fields are separated by commas, or by semicolons, tabs or bars: as it is
+declared, or as the header line alone shows. A field beyond the header's last is ignored; a missing or empty
+one is NULL, and so is one of more than 64 MB. Bytes that the encoding cannot decode are U+FFFD. An empty line
+is no row, unless the header has a single column.
 
 Without quotes, every line is one row; so UTF-16 and UTF-32, in which one odd byte shifts all that follow, are
 refused then. With quotes, a field that *begins* with a quote extends to the next quote that is not doubled,
-across commas and lines; a quote anywhere else is an ordinary character. So the file of a conforming writer is
-read exactly as it was written. In the file of a hostile writer an open quote swallows the rows that follow:
-such a file must be read without quotes.
+across separators and lines; a quote anywhere else is an ordinary character. So the file of a conforming
+writer is read exactly as it was written. In the file of a hostile writer an open quote swallows the rows that
+follow: such a file must be read without quotes.
 
 DuckDB's own reader is much faster. `detect_plain` finds the files for which it gives the same rows.
 
@@ -21,21 +22,25 @@ import csv
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hubbub.engines.compressed_files import open_bytes
 from hubbub.engines.schema import is_valid_text
 from hubbub.errors import InvalidInput
 
 __all__ = [
     "MAX_FIELD_BYTES",
+    "SEPARATORS",
     "UTF8",
     "CsvFormat",
     "PlainCsv",
     "detect_plain",
+    "detect_separator",
     "make_csv_format",
     "read_batches",
     "read_header",
@@ -45,7 +50,9 @@ UTF8 = "utf-8"
 MAX_FIELD_BYTES = 1 << 26
 """A longer field is NULL; the same limit as in PostgreSQL."""
 _BOM = codecs.BOM_UTF8
-_COMMA, _QUOTE, _LINE_FEED, _CARRIAGE_RETURN = b',"\n\r'
+_QUOTE, _LINE_FEED, _CARRIAGE_RETURN = b'"\n\r'
+SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+"""What may separate fields, in words."""
 _CHUNK_BYTES = 1 << 20
 """Bytes of a line that are parsed together."""
 _BLOCK_BYTES = 1 << 21
@@ -56,7 +63,7 @@ _MULTIBYTE_ENCODINGS = {
     *("big5", "big5hkscs", "cp932", "cp949", "cp950", "euc_jp", "euc_jis_2004", "euc_jisx0213", "euc_kr"),
     *("gb18030", "gb2312", "gbk", "johab", "shift_jis", "shift_jis_2004", "shift_jisx0213"),
 }
-"""In all of these, the bytes of commas, quotes and line ends occur in no other character."""
+"""In all of these, the bytes of commas, tabs, quotes and line ends occur in no other character."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class CsvFormat:
     """Encoding of the fields, once lines and fields are split."""
     transcoded_from: str | None = None
     """An encoding in which commas differ from ASCII: the file is transcoded to UTF-8 before it is split."""
+    separator: str = ","
 
     @property
     def is_ascii(self) -> bool:
@@ -87,14 +95,20 @@ class PlainCsv:
     is_quoted: bool
 
 
-def make_csv_format(*, has_quotes: bool = True, encoding: str = UTF8) -> CsvFormat:
+def make_csv_format(*, has_quotes: bool = True, encoding: str = UTF8, separator: str = ",") -> CsvFormat:
     r"""The format of files in an encoding of Python's; refuse one in which lines cannot be split reliably.
 
     >>> make_csv_format(encoding="Latin-1")
-    CsvFormat(has_quotes=True, encoding='iso8859-1', transcoded_from=None)
+    CsvFormat(has_quotes=True, encoding='iso8859-1', transcoded_from=None, separator=',')
     >>> make_csv_format(encoding="utf-16").transcoded_from
     'utf-16'
     """
+    if separator not in SEPARATORS:
+        raise InvalidInput(
+            f"{str(separator)[:40]!r} does not separate fields",
+            why="other characters may be part of names and numbers",
+            fix=f"use one of: {', '.join(SEPARATORS.values())}",
+        )
     try:
         codec = codecs.lookup(encoding)
     except (LookupError, TypeError, ValueError):
@@ -105,7 +119,7 @@ def make_csv_format(*, has_quotes: bool = True, encoding: str = UTF8) -> CsvForm
         ) from None
     name = codec.name
     if name in {UTF8, "utf-8-sig"}:
-        return CsvFormat(has_quotes, UTF8)
+        return CsvFormat(has_quotes, UTF8, separator=separator)
     if name in _WIDE_ENCODINGS:
         if not has_quotes:
             raise InvalidInput(
@@ -113,9 +127,15 @@ def make_csv_format(*, has_quotes: bool = True, encoding: str = UTF8) -> CsvForm
                 why="an extra byte in one line would shift all lines after it",
                 fix="convert the file to UTF-8; or read it with quotes, if its writer is trusted",
             )
-        return CsvFormat(has_quotes, UTF8, name)
+        return CsvFormat(has_quotes, UTF8, name, separator)
+    if name in _MULTIBYTE_ENCODINGS and separator not in ",\t":
+        raise InvalidInput(
+            f"files in {name} are not read with {SEPARATORS[separator]} between fields",
+            why="its byte is half of other characters there",
+            fix="convert the file to UTF-8",
+        )
     if name in {"ascii", "iso8859-1"} or name in _MULTIBYTE_ENCODINGS:
-        return CsvFormat(has_quotes, name)
+        return CsvFormat(has_quotes, name, separator=separator)
     module = sys.modules.get(getattr(codec.incrementaldecoder, "__module__", ""))
     table = getattr(module, "decoding_table", None)
     if not isinstance(table, str):
@@ -124,9 +144,22 @@ def make_csv_format(*, has_quotes: bool = True, encoding: str = UTF8) -> CsvForm
             why="the meaning of a byte depends on those before it, so one row would change the next",
             fix="convert the file to UTF-8",
         )
-    if all(table[code] == chr(code) for code in (_COMMA, _QUOTE, _LINE_FEED, _CARRIAGE_RETURN)):
-        return CsvFormat(has_quotes, name)
-    return CsvFormat(has_quotes, UTF8, name)
+    if all(table[ord(mark)] == mark for mark in (*'"\n\r', separator)):
+        return CsvFormat(has_quotes, name, separator=separator)
+    return CsvFormat(has_quotes, UTF8, name, separator)
+
+
+def detect_separator(path: Path, *, has_quotes: bool = True, encoding: str = UTF8) -> str:
+    """The separator with which the header line has most names; a comma if none has more.
+
+    Guarantee: it depends on the header line alone.
+    """
+    counts = {",": len(read_header(path, make_csv_format(has_quotes=has_quotes, encoding=encoding)))}
+    for separator in SEPARATORS:
+        with suppress(InvalidInput):  # of another separator, or in an encoding that has none such
+            csv_format = make_csv_format(has_quotes=has_quotes, encoding=encoding, separator=separator)
+            counts[separator] = len(read_header(path, csv_format))
+    return max(counts, key=lambda separator: counts[separator])
 
 
 def read_header(path: Path, csv_format: CsvFormat) -> tuple[str, ...]:
@@ -135,11 +168,11 @@ def read_header(path: Path, csv_format: CsvFormat) -> tuple[str, ...]:
     A column with an empty name cannot be queried.
     """
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             first = next(_read_chunks(file, csv_format), b"")
     except OSError:
         raise _missing_header() from None
-    parser = _RecordParser(sys.maxsize, has_quotes=csv_format.has_quotes)
+    parser = _RecordParser(sys.maxsize, csv_format)
     # A quote that stays open would read rows as names.
     has_ended = parser.feed(first if first.endswith(b"\n") or len(first) >= _CHUNK_BYTES else first + b"\n")
     try:
@@ -191,7 +224,7 @@ def _transpose(rows: list[Sequence[str | None]], width: int) -> list[NDArray[np.
 
 def _read_records(path: Path, csv_format: CsvFormat, width: int) -> Iterator[Sequence[bytes | None]]:
     """The records of a file, including the header, each with `width` fields."""
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         parser: _RecordParser | None = None
         for chunk in _read_chunks(file, csv_format):
             fields = None
@@ -201,7 +234,7 @@ def _read_records(path: Path, csv_format: CsvFormat, width: int) -> Iterator[Seq
                 if fields != [b""] or width == 1:
                     yield fields if len(fields) == width else fields[:width] + [b""] * (width - len(fields))
                 continue
-            parser = parser or _RecordParser(width, has_quotes=csv_format.has_quotes)
+            parser = parser or _RecordParser(width, csv_format)
             if parser.feed(chunk):
                 yield from _pad_record(parser, width)
                 parser = None
@@ -214,12 +247,12 @@ def _split_line(line: bytes, csv_format: CsvFormat, width: int) -> list[bytes] |
     """The fields of a line that is a record by itself, the fast way; None if it must be parsed."""
     line = line[:-1].removesuffix(b"\r")
     if not csv_format.has_quotes or b'"' not in line:
-        return line.split(b",", width)
+        return line.split(csv_format.separator.encode(), width)
     if b"\r" in line:
         return None
     try:
         # Latin-1 maps every byte to one character. A strict reader raises on anything not conforming.
-        [fields] = csv.reader([line.decode("latin-1")], strict=True)
+        [fields] = csv.reader([line.decode("latin-1")], strict=True, delimiter=csv_format.separator)
     except (csv.Error, ValueError):
         return None
     # A line with an empty field in quotes is not an empty line.
@@ -252,8 +285,9 @@ def _transcode(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
 class _RecordParser:
     """Parses one record, a chunk at a time."""
 
-    def __init__(self, width: int, *, has_quotes: bool) -> None:
-        self._has_quotes = has_quotes
+    def __init__(self, width: int, csv_format: CsvFormat) -> None:
+        self._has_quotes = csv_format.has_quotes
+        self._separator = csv_format.separator.encode()
         self._width = width
         self.fields: list[bytes | None] = []
         """The fields so far; those that are too long are None."""
@@ -276,11 +310,11 @@ class _RecordParser:
                 at += is_quoted
                 self.is_empty = self.is_empty and not is_quoted
             elif self._state == "plain":
-                comma = chunk.find(b",", at)
-                stop = comma if comma >= 0 else end - chunk.endswith(b"\n")
+                mark = chunk.find(self._separator, at)
+                stop = mark if mark >= 0 else end - chunk.endswith(b"\n")
                 self._add(chunk[at:stop])
                 at = stop + 1
-                if comma >= 0:
+                if mark >= 0:
                     self.is_empty = False
                     self._close()
                 elif chunk.endswith(b"\n"):
@@ -337,7 +371,7 @@ def detect_plain(path: Path, csv_format: CsvFormat, width: int) -> PlainCsv | No
         return None
     line_ends: set[str] = set()
     is_quoted = False
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         rest = file.read(len(_BOM)).removeprefix(_BOM)
         if rest.startswith(_BOM[:1]):
             return None
@@ -367,7 +401,8 @@ def _is_plain(block: bytes, csv_format: CsvFormat, width: int, line_ends: set[st
     line_ends.add("\r\n" if returns else "\n")
     codes = np.frombuffer(block, np.uint8)
     is_quoted = csv_format.has_quotes and b'"' in block
-    is_special = (codes == _COMMA) | (codes == _LINE_FEED)
+    separator = ord(csv_format.separator)
+    is_special = (codes == separator) | (codes == _LINE_FEED)
     if is_quoted:
         is_special |= codes == _QUOTE
         if returns:
@@ -381,7 +416,7 @@ def _is_plain(block: bytes, csv_format: CsvFormat, width: int, line_ends: set[st
         # The last byte ends a line, so it serves as the byte before the first.
         if is_inside[-1] or not _are_conforming(kinds, is_special.take(marks - 1), is_inside):
             return False
-        # After an odd number of quotes, a comma is part of a field.
+        # After an odd number of quotes, a separator is part of a field.
         is_mark = ~(is_inside | is_quote)
         if returns:
             is_mark &= kinds != _CARRIAGE_RETURN
@@ -389,7 +424,7 @@ def _is_plain(block: bytes, csv_format: CsvFormat, width: int, line_ends: set[st
     if len(marks) % width:
         return False
     table = kinds.reshape(-1, width)
-    if not ((table[:, :-1] == _COMMA).all() and (table[:, -1] == _LINE_FEED).all()):
+    if not ((table[:, :-1] == separator).all() and (table[:, -1] == _LINE_FEED).all()):
         return False
     lengths = np.diff(marks[width - 1 :: width], prepend=-1)
     return bool(lengths.min() > 1 + (returns > 0) and lengths.max() <= _CHUNK_BYTES)
@@ -412,7 +447,7 @@ def _are_conforming(
     """True if every odd quote opens a field or follows another, and every even one is its counterpart.
 
     Args:
-        kinds: all commas, quotes and line ends; the last is a line end.
+        kinds: all separators, quotes and line ends; the last is a line end.
         follows: True for those that directly follow another.
         is_inside: True for those after which a quote is open.
     """

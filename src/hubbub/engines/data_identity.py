@@ -4,7 +4,7 @@ import ctypes
 import glob
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 Name = tuple[str, ...]
+_FOLDER_ENDINGS = (".parquet", ".pq")
 # From Linux's statx(2), which Python does not wrap.
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
@@ -47,9 +48,21 @@ class DataIdentity:
 
 
 def expand_pattern(path: str | Path) -> list[str]:
-    """The files that a path or a pattern matches, sorted."""
+    """The files that a path, a pattern or a folder matches, sorted; of a folder, its Parquet files."""
     text = str(path)
-    return sorted(glob.glob(text)) if glob.has_magic(text) else [text]  # noqa: PTH207 - a text, as written
+    if os.path.isdir(text):  # noqa: PTH112 - False where it may not be known
+        return sorted(_walk_folder(text)) or [text]
+    is_pattern = glob.has_magic(text) and not os.path.isfile(text)  # noqa: PTH113 - as above
+    return sorted(glob.glob(text)) if is_pattern else [text]  # noqa: PTH207 - a text, as written
+
+
+def _walk_folder(folder: str) -> Iterator[str]:
+    """Yield the Parquet files below a folder; names that begin with a dot or a line are no data."""
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in files:
+            if name.lower().endswith(_FOLDER_ENDINGS) and not name.startswith((".", "_")):
+                yield os.path.join(where, name)  # noqa: PTH118 - texts
 
 
 def list_files(rows: Any) -> list[str]:

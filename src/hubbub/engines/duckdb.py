@@ -20,9 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from hubbub.engines.csv_rows import make_csv_format
 from hubbub.engines.data_frames import REPLACEMENT, find_encoded_texts, prepare_frame
-from hubbub.engines.data_identity import DataIdentity, identify_database_table, identify_files, list_files
+from hubbub.engines.data_identity import (
+    DataIdentity,
+    expand_pattern,
+    identify_database_table,
+    identify_files,
+    list_files,
+)
 from hubbub.engines.duckdb_catalog import check_catalog, open_cursor, resolve_table
 from hubbub.engines.engine import (
     RETRY_HINT,
@@ -33,18 +38,21 @@ from hubbub.engines.engine import (
     resolve_kinds,
     table_changed,
 )
+from hubbub.engines.file_endings import find_format
 from hubbub.engines.file_formats import (
-    CSV_SUFFIXES,
-    CsvFiles,
     FileState,
+    RowFiles,
     check_files_unchanged,
     make_private_folder,
+    open_arrow_files,
+    open_rows,
     quote_name,
     quote_text,
     read_file_state,
     resolve_files,
     scan_parquet,
 )
+from hubbub.engines.parquet_folders import FILE_COLUMN, join_partitions, read_partitions
 from hubbub.engines.schema import UNIT, Key, Kind, Table, infer_kind, split_into_batches
 from hubbub.engines.total_functions import (
     MIN_DATETIME,
@@ -112,11 +120,13 @@ class DuckDB:
         self._snapshot_lock = SnapshotLock()  # and one open transaction
         self._references: list[Any] = [connection]  # DuckDB does not keep frames alive
         self._file_states: dict[str, FileState] = {}
-        self._unread_csv: dict[str, CsvFiles] = {}
+        self._unread_files: dict[str, RowFiles] = {}
         self._descriptions: dict[str, list[Any]] = {}
         self._fingerprints: dict[str, list[str] | None] = {}
         self._identities: dict[str, DataIdentity] = {}
         self._unit_type: str | None = None
+        self.notes: list[str] = []
+        """What was taken from a header line, and not declared."""
         try:
             names = [str(source.rows) for source in sources.values() if isinstance(source.rows, (str, Path))]
             self._connection = (
@@ -249,12 +259,12 @@ class DuckDB:
         return self._connection.execute(f"DESCRIBE SELECT * FROM {raw}").fetchall()
 
     def _read_files(self) -> None:
-        """Read CSV files when the first query runs: planning reads no row."""
-        for name in list(self._unread_csv):
-            query = self._unread_csv[name].load(self._connection, _INPUT + name)
+        """Read CSV and JSON files when the first query runs: planning reads no row."""
+        for name in list(self._unread_files):
+            query = self._unread_files[name].load(self._connection, _INPUT + name)
             check_files_unchanged(self._file_states)
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {quote_name(_RAW + name)} AS {query}")
-            del self._unread_csv[name]
+            del self._unread_files[name]
 
     def compile(self, sql: exp.Expr) -> str:
         """Return the SQL in DuckDB's dialect; see `Engine`."""
@@ -398,12 +408,23 @@ class DuckDB:
     def _register_files(self, name: str, path: str, source: TableSource) -> tuple[str, tuple[str, ...]]:
         paths = resolve_files(path)
         self._file_states |= {each: read_file_state(each) for each in paths}
-        if Path(paths[0]).suffix.lower() not in CSV_SUFFIXES:
-            scan, unreadable = scan_parquet(self._connection, paths, name)
+        file_format = find_format(paths[0])
+        folders = read_partitions(path, expand_pattern(path), source.partitions)
+        if file_format == "Arrow":
+            return self._register_frame(name, open_arrow_files(paths)), ()
+        if file_format == "Parquet":
+            scan, unreadable = scan_parquet(self._connection, paths, name, FILE_COLUMN if folders else "")
+            if folders:
+                query = join_partitions(
+                    self._connection, scan, folders, source.partitions, f"{_INPUT}{name}_folders"
+                )
+                self._connection.execute(f"CREATE TEMP VIEW {quote_name(_RAW + name)} AS {query}")
+                return quote_name(_RAW + name), unreadable
             return scan if isinstance(scan, str) else self._register_frame(name, scan), unreadable
-        csv_format = make_csv_format(has_quotes=source.has_quotes, encoding=source.encoding)
-        csv = self._unread_csv[name] = CsvFiles.open(paths, csv_format, name)
-        self._connection.execute(f"CREATE TEMP VIEW {quote_name(_RAW + name)} AS {csv.empty_query}")
+        rows, notes = open_rows(name, paths, source)
+        self._unread_files[name] = rows
+        self.notes += notes
+        self._connection.execute(f"CREATE TEMP VIEW {quote_name(_RAW + name)} AS {rows.empty_query}")
         return quote_name(_RAW + name), ()
 
     def _lock_connection(self) -> None:

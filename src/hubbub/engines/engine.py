@@ -57,6 +57,16 @@ class TableSource:
     """False: every line of a CSV file is one row, and quotes are ordinary characters."""
     encoding: str = "utf-8"
     """Encoding of a CSV file, by Python's name for it."""
+    separator: str | None = None
+    """What separates the fields of a CSV file; None where its header line shows it."""
+    partitions: tuple[str, ...] = ()
+    """Columns of a folder of Parquet files that are written in the names of its folders."""
+
+    @property
+    def declared_columns(self) -> tuple[str, ...]:
+        """The columns that are declared in any way, each once."""
+        names = [*filter(None, [self.unit]), *(self.types or {}), *(self.bounds or {}), *(self.keys or {})]
+        return tuple({name.lower(): name for name in reversed(names)}.values())[::-1]
 
 
 class Engine(Protocol):

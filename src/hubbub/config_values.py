@@ -1,0 +1,113 @@
+"""Values as people write them in `hubbub.toml` and in the shell: types of columns, and group keys."""
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from hubbub.engines.schema import Kind
+from hubbub.errors import InvalidInput
+from hubbub.output_files import protect_paths
+
+__all__ = ["ROW", "find_key_kind", "parse_keys", "parse_kind", "read_key_texts"]
+
+ROW = "row"
+"""What is written for a unit where one row is one person."""
+_MOST_KEYS = 10_000_000
+_WORDS = {
+    **{kind.value: kind for kind in Kind if kind is not Kind.OPAQUE},
+    **dict.fromkeys(("int", "integer", "bigint", "float", "double", "real", "decimal"), Kind.NUMBER),
+    **dict.fromkeys(("string", "str", "varchar", "category"), Kind.TEXT),
+    **dict.fromkeys(("bool",), Kind.BOOLEAN),
+    **dict.fromkeys(("datetime",), Kind.TIMESTAMP),
+}
+
+
+def parse_kind(word: Any) -> Kind:
+    """Return the kind that a word such as "float" or "date" names.
+
+    >>> parse_kind("float"), parse_kind("date")
+    (<Kind.NUMBER: 'number'>, <Kind.DATE: 'date'>)
+    """
+    kind = word if isinstance(word, Kind) else _WORDS.get(str(word).strip().lower())
+    if kind is None or kind is Kind.OPAQUE:
+        raise InvalidInput(
+            f"{str(word)[:40]!r} is not a type",
+            why="columns are numbers, texts, booleans, dates or timestamps",
+            fix="use number, text, boolean, date or timestamp",
+        )
+    return kind
+
+
+def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | list[str]:
+    """Return the keys of one text: `a,b,c`, the integers `0:99`, or `@file.txt` with one key per line.
+
+    >>> read_key_texts("North,South", "region"), read_key_texts("0:99", "bin")
+    (['North', 'South'], range(0, 100))
+    """
+    if text.startswith("@"):
+        try:
+            file = (folder or Path()) / text[1:]
+            protect_paths(file)
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInput(
+                f"the file of the keys of {name} cannot be read",
+                why="it has one key a line, in UTF-8",
+                fix="give the path of such a file, as @keys.txt",
+            ) from None
+        return [line for line in lines if line]
+    low, colon, high = text.partition(":")
+    if colon and _is_integer(low) and _is_integer(high):
+        first, last = int(low), int(high)
+        if not first <= last < first + _MOST_KEYS:
+            raise InvalidInput(
+                f"the keys of {name} are no range, or more than ten million",
+                why="each of them is one row of the answer",
+                fix="write the first and the last, as 0:99",
+            )
+        return range(first, last + 1)
+    return [part.strip() for part in text.split(",")]
+
+
+def parse_keys(texts: Iterable[Any], name: str, kind: Kind) -> list[Any]:
+    """Convert keys from texts to values of a column's kind."""
+    try:
+        return [_as_kind(text, kind) for text in texts]
+    except (ValueError, InvalidOperation, KeyError):
+        raise InvalidInput(
+            f"a key of {name} is not a {kind.value}",
+            why="it would never be met in the data",
+            fix=f"write keys of kind {kind.value}, or declare another type for {name}",
+        ) from None
+
+
+def _as_kind(text: Any, kind: Kind) -> Any:
+    if kind is Kind.NUMBER:
+        return float(Decimal(text))
+    if kind is Kind.BOOLEAN:
+        return {"true": True, "false": False}[str(text).lower()]
+    if kind is Kind.DATE:
+        return date.fromisoformat(str(text))
+    if kind is Kind.TIMESTAMP:
+        return datetime.fromisoformat(str(text))
+    return str(text)
+
+
+def find_key_kind(value: Any) -> Kind | None:
+    """The kind of a key that TOML has read; None if it is of no column's type."""
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, (int, float)):
+        return Kind.NUMBER
+    if isinstance(value, str):
+        return Kind.TEXT
+    if isinstance(value, datetime):
+        return Kind.TIMESTAMP
+    return Kind.DATE if isinstance(value, date) else None
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.strip().removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= 15
