@@ -23,7 +23,13 @@ PEOPLE = {
 
 
 def write_hospital(
-    folder: Path, server: str = "", *, name: str = "visits", rows: int = 200, deadlines: str = "[]"
+    folder: Path,
+    server: str = "",
+    *,
+    name: str = "visits",
+    rows: int = 200,
+    deadlines: str = "[]",
+    slots: int = 1,
 ) -> Path:
     """Write a table, and a hubbub.toml that declares it; return the latter."""
     folder.mkdir(exist_ok=True)
@@ -46,7 +52,7 @@ use = "tests"
 [server]
 scrypt_cost = 10
 deadlines = {deadlines}
-slots = 1
+slots = {slots}
 {server}
 
 [tables.{name}]

@@ -22,6 +22,7 @@ from hubbub.cli.options import (
     parse_number,
 )
 from hubbub.cli.query import limits, plan, query
+from hubbub.cli.serve import register_server
 from hubbub.cli.shell import make_app
 from hubbub.cli.synopsis import synopsis, synthesize
 from hubbub.cli.terminal import bold, print_line
@@ -47,6 +48,7 @@ app.command()(demo)
 app.command()(loss)
 app.command()(audit)
 register(app)
+register_server(app)
 
 _YES_NO = {
     **dict.fromkeys(("true", "yes", "on", "t", "y", "1"), 1),

@@ -1,0 +1,142 @@
+"""Runs the doors of a service in one process, until it is told to stop."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from hubbub.errors import InvalidInput
+from hubbub.server.app import make_app
+from hubbub.server.certificates import Certificate, find_certificate
+from hubbub.server.service import Service
+
+__all__ = ["Addresses", "serve"]
+
+_GRACE_SECONDS = 30
+_KEEP_ALIVE_SECONDS = 15
+_MAX_CONNECTIONS = 1000
+_HEADER_BYTES = 32768
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    wire_port: int | None
+    certificate: Certificate
+
+    @property
+    def url(self) -> str:
+        """The address of the page and of the REST interface."""
+        host = {"127.0.0.1": "localhost", "::1": "localhost"}.get(self.host, self.host)
+        return f"https://{host}:{self.port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with the signals left to `serve`: it would end the process before the ledger is closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(
+    service: Service,
+    routes: Sequence[BaseRoute] = (),
+    *,
+    on_ready: Callable[[Addresses], object] = lambda _: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, or until `stop` is set; then let running requests end, and close.
+
+    Args:
+        service: what all doors call; it is closed at the end.
+        routes: of other doors over HTTP.
+        on_ready: is told the addresses when all doors are open.
+        stop: ends the server when it is set.
+    """
+    settings = service.settings
+    certificate = find_certificate(settings)
+    context = certificate.context()
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    listener: Any = None
+    config = uvicorn.Config(
+        make_app(service, routes),
+        ssl_certfile=certificate.certificate,
+        ssl_keyfile=certificate.key,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # whoever connects is who it is
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        limit_concurrency=_MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+    )
+    config.load()
+    config.ssl = context
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+
+    def stop_server() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
+            loop.add_signal_handler(number, stop_server)
+    watcher = None if stop is None else asyncio.create_task(_wait(stop, stop_server))
+    try:
+        with _listen(settings.host, settings.port) as listening:
+            port = int(listening.getsockname()[1])
+            wire_port = None
+            if settings.wire_port:
+                listener = import_module("hubbub.server.pgwire.listener").WireListener(service, context)
+                wire_port = await _start_wire(listener, settings.host, settings.wire_port)
+            on_ready(Addresses(settings.host, port, wire_port, certificate))
+            await server.serve(sockets=[listening])
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+        if listener is not None:
+            await listener.close()
+        await asyncio.to_thread(service.close)
+
+
+async def _wait(stop: asyncio.Event, stop_server: Callable[[], None]) -> None:
+    await stop.wait()
+    stop_server()
+
+
+async def _start_wire(listener: Any, host: str, port: int) -> int:
+    try:
+        return int(await listener.start(host, port))
+    except OSError:
+        raise _address_error(host, port) from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError:
+        raise _address_error(host, port) from None
+
+
+def _address_error(host: str, port: int) -> InvalidInput:
+    return InvalidInput(
+        f"the server cannot listen on {host}, port {port}",
+        why="another program uses it, or it is not this machine's",
+        fix="choose another port or wire_port in [server]",
+    )
