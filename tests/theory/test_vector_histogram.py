@@ -4,6 +4,7 @@ With e^−1/b = q rational the chance of every table of keys and noisy parts is 
 is left out, and its chance is added to what is found.
 """
 
+import math
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from hubbub.mechanisms import Laplace, StabilityHistogram, VectorStabilityHistogram
+from hubbub.mechanisms.error_bounds import laplace_sum_tail
 from hubbub.sensitivity import Sensitivity
 from theory.exact_laws import HALF, TWO_THIRDS, epsilon_of
 
@@ -123,3 +125,33 @@ def test_intervals_hold_given_that_a_key_is_shown(q, most, threshold):
                 out = inside & (np.abs(noisy[:, 0] - parts[0]) > width)
                 missed += sum((law[tuple(row)] for row in noisy[out].tolist()), Fraction(0))
         assert missed / sum(law.values()) <= 1 - confidence
+
+
+def test_huge_epsilon_takes_no_longer_and_is_bounded_from_above():
+    """Chances below 2^-1200 are taken for this much: sums of ever more digits are not needed."""
+    for epsilon in (1600, 1700, 10**7, 10**12):
+        noise = Laplace.of(sensitivity=Sensitivity(1), epsilon=epsilon, allow_large_epsilon=True)
+        made = VectorStabilityHistogram.of(noise=noise, max_groups=3, parts=2, key_total=1, delta=1e-6)
+        assert made.threshold == 2
+        assert Fraction(1, 2**1200) <= made.delta <= Fraction(5, 2**1200)
+        assert made.min_count(0.95) == 2
+        # A key at the threshold may be of a single unit, with a chance of nearly nothing: a wide interval.
+        [(confidence, _), *_] = made.levels(np.array([[2, 0], [50, 1]]))
+        last, near = made.levels(np.array([[2, 0], [50, 1]]))[-1]
+        assert near[0]
+        assert confidence <= last < 1
+        assert 1 - last < Fraction(1, 2**1199)
+
+
+def test_far_tails_are_not_below_the_law():
+    """Where the bound sets in, the exact chance is below it; one step before, it is computed."""
+    noise = Laplace.of(sensitivity=Sensitivity(1), epsilon=1)
+    edge = math.ceil(Fraction(7, 5) * 1202)
+    for total in (edge - 1, edge, edge + 1, 2 * edge):
+        made = VectorStabilityHistogram(noise, total + 1, 1, 2, 1)
+        low, high = laplace_sum_tail(Fraction(1), 2, total - 1, 4000)
+        assert Fraction(high, 2**4001) <= made.delta
+        assert made.delta == Fraction(1, 2**1200)
+    near = VectorStabilityHistogram(noise, 801, 1, 2, 1)
+    low, high = laplace_sum_tail(Fraction(1), 2, 799, 4000)
+    assert Fraction(low, 2**4001) <= near.delta <= Fraction(high, 2**4001) * Fraction(1001, 1000)

@@ -138,10 +138,14 @@ class VectorStabilityHistogram(Mechanism):
         if m <= 0:  # the law is symmetric: Pr[S ≥ −m] = 1 − Pr[S ≥ m + 1]
             low, high = self._tail(1 - m)
             return 1 - high, 1 - low
+        rarest = Fraction(1, 1 << _MAX_TAIL_BITS)
         if isinstance(self.noise, Laplace):
+            # Pr[S ≥ m] ≤ 2^parts·e^(−m/2·scale), by Chernoff's bound; and ln 2 < 0.7.
+            if 5 * m >= 7 * (_MAX_TAIL_BITS + self.parts) * self.noise.scale:
+                return Fraction(0), rarest
             bits = _BITS + min(_MAX_TAIL_BITS, math.ceil(Fraction(m) / self.noise.scale * 3 / 2))
             ends = laplace_sum_tail(self.noise.scale, self.parts, m - 1, bits)
-            return Fraction(ends[0], 2 << bits), Fraction(ends[1], 2 << bits)
+            return Fraction(ends[0], 2 << bits), max(Fraction(ends[1], 2 << bits), rarest)
         # Each rounded draw is within ½ of its Gaussian, and the sum of these has variance parts · σ².
         up, down = (self._normal_tail(m + sign * Fraction(self.parts, 2), sign) for sign in (1, -1))
         return up[0], down[1]
@@ -252,6 +256,8 @@ class VectorStabilityHistogram(Mechanism):
             if total <= 1:
                 break
             near = half * self._tail(self.threshold - total + 1)[0]
+            if not near:  # one step less is released with a chance below 2^-1200: no count excludes it
+                break
             start = total - 1 + self._first_tail_below(near)
             inside = left & self._reaches(noisy, start)
             out.append((_confidence(half * self._tail(self.threshold - total)[0]), inside))
@@ -277,6 +283,7 @@ class VectorStabilityHistogram(Mechanism):
 
 def _confidence(rare: Fraction) -> Fraction:
     """Return 1 − rare, rounded up to few bits; but for what is rarer than 2^-1200, never 1."""
+    rare = max(rare, Fraction(1, 1 << _MAX_TAIL_BITS))
     bits = 20 + max(0, rare.denominator.bit_length() - rare.numerator.bit_length())
     least = max(1, math.floor(rare * (1 << bits)))
     return 1 - Fraction(least, 1 << bits)
