@@ -238,8 +238,10 @@ def parse_group_keys(keys: Any, name: str, kind: Kind) -> Sequence[Key]:
     first = _parse_batch(tuple(islice(rest, KEY_LIST_MIN_SIZE)), name, kind)
     values: Sequence[Key] = first
     if len(first) == KEY_LIST_MIN_SIZE and kind in {Kind.TEXT, Kind.NUMBER}:
-        values = KeyList.from_batches(_parse_batches(first, rest, name, kind), are_texts=kind is Kind.TEXT)
-        is_distinct = values.is_distinct()
+        hashes: list[NDArray[np.int64]] = []
+        batches = _parse_batches(first, rest, name, kind, hashes)
+        values = KeyList.from_batches(batches, are_texts=kind is Kind.TEXT)
+        is_distinct = values.is_distinct(np.concatenate(hashes))
     else:
         values = first + _parse_batch(tuple(rest), name, kind)
         is_distinct = len(set(values)) == len(values)
@@ -253,11 +255,14 @@ def parse_group_keys(keys: Any, name: str, kind: Kind) -> Sequence[Key]:
 
 
 def _parse_batches(
-    first: tuple[Key, ...], rest: Iterator[Any], name: str, kind: Kind
+    first: tuple[Key, ...], rest: Iterator[Any], name: str, kind: Kind, hashes: list[NDArray[np.int64]]
 ) -> Iterator[tuple[Key, ...]]:
-    yield first
-    while batch := tuple(islice(rest, KEY_LIST_MIN_SIZE)):
-        yield _parse_batch(batch, name, kind)
+    """The keys in batches; their hashes are added to the list."""
+    batch = first
+    while batch:
+        hashes.append(np.fromiter(map(hash, batch), np.int64, len(batch)))
+        yield batch
+        batch = _parse_batch(tuple(islice(rest, KEY_LIST_MIN_SIZE)), name, kind)
 
 
 def _parse_batch(values: tuple[Any, ...], name: str, kind: Kind) -> tuple[Key, ...]:
@@ -389,9 +394,12 @@ class KeyList(Sequence[Key]):
                 missing += [count + index for index, key in enumerate(batch) if key is None]
             count += len(batch)
             if are_texts:
-                encoded = [b"" if key is None else str(key).encode() for key in batch]
-                lengths.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
-                data += b"".join(encoded)
+                texts = [key if isinstance(key, str) else "" for key in batch]
+                joined = "".join(texts)
+                # A letter is one byte if all are ASCII.
+                sizes = map(len, texts) if joined.isascii() else (len(text.encode()) for text in texts)
+                lengths.append(np.fromiter(sizes, np.int64, len(texts)))
+                data += joined.encode()
             else:
                 data += np.array([0.0 if key is None else key for key in batch], np.float64).tobytes()
         return cls(data, np.cumsum(np.concatenate(lengths)) if are_texts else None, tuple(missing))
@@ -443,10 +451,13 @@ class KeyList(Sequence[Key]):
         digest.update(self._data)
         return digest.hexdigest()
 
-    def is_distinct(self) -> bool:
-        """True if no key occurs twice. It takes 8 bytes a key, where a set takes 100."""
-        hashes = np.fromiter(map(hash, self), np.int64, len(self))
-        hashes.sort()
+    def is_distinct(self, hashes: NDArray[np.int64] | None = None) -> bool:
+        """True if no key occurs twice. It takes 8 bytes a key, where a set takes 100.
+
+        Args:
+            hashes: the hash of each key, if they are known.
+        """
+        hashes = np.sort(np.fromiter(map(hash, self), np.int64, len(self)) if hashes is None else hashes)
         # A few different keys may share a hash: only these are compared themselves.
         repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
         unclear = [key for key in self if hash(key) in repeated] if repeated else []

@@ -173,9 +173,10 @@ def _column(
     each: _TypedOutput, kinds: Sequence[Kind], context: _Context, estimate_ratio: RatioEstimator
 ) -> ResultColumn:
     output, typed = each.output, each.typed
-    if output.key is not None:
-        keys = _objects([group[output.key] for group in context.groups])
-        return ResultColumn(output.name, keys, kind=kinds[output.key])
+    key = output.key
+    if key is not None:
+        keys = _objects([group[key] for group in context.groups])
+        return ResultColumn(output.name, keys, kind=kinds[key])
     quotient = None
     if each.ratio is not None:
         ratio = estimate_ratio(*each.ratio, context.confidence)
