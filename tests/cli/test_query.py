@@ -217,8 +217,8 @@ def test_epsilon_for_an_error_is_printed_to_stderr():
 def test_no_error_is_promised_for_a_limit_that_is_not_known():
     out = run("query", *COUNT, "--error", "n=50")
     assert out.code != 0
-    assert "a contribution bound is found when the query runs" in out.stderr
-    assert "declare --rows-per-unit" in out.stderr
+    assert "--error is given, and how many rows count of one unit is found when the query runs" in out.stderr
+    assert "declare --rows-per-unit, measure it once (`hubbub limits`" in out.stderr
 
 
 def test_consistent_counts_are_added_as_a_column():

@@ -1,11 +1,14 @@
 """Limits that were found are used again, at no cost; and `limits()` measures them beforehand."""
 
 import duckdb
+import numpy as np
+import pandas as pd
 import pytest
 
 import hubbub as hb
-from hubbub.errors import InvalidInput
+from hubbub.errors import InvalidInput, Refused
 from hubbub.sql.released_limits import read_histograms
+from refusing import refused
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +176,39 @@ def test_row_units_have_no_limits(file):
         pytest.raises(InvalidInput, match="each row is"),
     ):
         data.limits(epsilon=1)
+
+
+def test_plan_states_errors_up_to_the_largest_limit_that_may_be_found():
+    """Of three groups nobody has more than three, and the interval is of what is found among one to three."""
+    rows = pd.DataFrame({"who": np.repeat(np.arange(400), 3), "g": ["a", "b", "c"] * 400})
+    with hb.open(rows, table="t", unit="who", keys={"g": ["a", "b", "c"]}) as data:
+        units, both = (
+            data.sql(f"SELECT g, {what} FROM t GROUP BY g", epsilon=10)
+            for what in ("COUNT(DISTINCT who) AS n", "COUNT(DISTINCT who) AS n, COUNT(*) AS m")
+        )
+        said = {output.name: error for output, error in units.errors}["n"]
+        least, most = (float(part.split("±")[1].split()[0]) for part in said.split(", "))
+        assert "at a limit on groups per unit of 1, " in said
+        assert said.endswith(" at 3")
+        assert most == pytest.approx(3 * least, rel=0.1)
+        errors = {output.name: error for output, error in both.errors}
+        assert " at 3" in errors["n"]
+        assert " at 8" not in errors["n"]
+        assert " at 100" in errors["m"]
+        shown = units.run().value.to_dict()
+        assert (np.array(shown["n_high"]) - shown["n_low"]).max() <= 2.2 * most
+
+
+def test_error_can_be_asked_for_once_limits_are_measured():
+    rows = pd.DataFrame({"who": np.repeat(np.arange(400), 3), "g": ["a", "b", "c"] * 400})
+    with hb.open(rows, table="t", unit="who", keys={"g": ["a", "b", "c"]}) as data:
+        counts = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
+        with refused(Refused, "how many rows count of one unit is found when the query runs"):
+            data.sql(counts, error={"n": 20})
+        with refused(Refused, "how many groups count of one unit"):
+            data.sql("SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g", error={"n": 20})
+        with refused(InvalidInput, "error does not say of which output"):
+            data.sql(counts, error=20)
+        data.limits(epsilon=1, by=["g"])
+        plan = data.sql(counts, error={"n": 20})
+        assert "n: ± 20" in str(plan) or "n: ± 19" in str(plan)

@@ -1,20 +1,27 @@
 """Chooses the plan with the least expected error among those that keep the same promise, by public facts.
 
 Laplace noise or Gaussian noise, where a δ allows both; weights by rows or by groups, where limits for both
-are declared. Nothing of the rows decides, so the choice costs nothing.
+are declared. Nothing of the rows decides, so the choice costs nothing. And the least ε that keeps an error.
 """
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from hubbub.errors import InvalidInput, Refused
+from hubbub.numbers import Number, parse_positive
 from hubbub.sql.planned_aggregates import NoisyAggregate
+from hubbub.sql.query import Query
 
 if TYPE_CHECKING:
     from hubbub.sql.plan import Plan
 
-__all__ = ["choose_plan"]
+__all__ = ["choose_plan", "find_cheapest_plan", "parse_errors"]
+
+_MAX_EPSILON, _MIN_EPSILON = Fraction(2**10), Fraction(1, 2**40)
+"""Between which ε is searched for a wanted error."""
 
 
 def choose_plan(candidates: Sequence[tuple[str, "Plan"]]) -> "Plan":
@@ -44,3 +51,76 @@ def _expected_error(plan: "Plan") -> float:
         # A huge ε leaves an error of 0.
         logs.append(math.log(max(steps * float(each.bounded.step), sys.float_info.min)))
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
+
+
+def parse_errors(query: Query, error: Mapping[str, Number]) -> dict[int, Fraction]:
+    """The wanted half-width of each aggregate call, by its index."""
+    if not isinstance(error, Mapping):
+        raise InvalidInput(
+            "{error} does not say of which output",
+            why="each answer has an error of its own",
+            fix="name the output and the half-width of its interval: {error=n=50}",
+        )
+    widths = {}
+    for name, width in error.items():
+        output = next((each for each in query.outputs if each.name.lower() == name.lower()), None)
+        if output is None or output.aggregate is None:
+            raise InvalidInput(
+                f"an error is asked for {name!r}, which is not an aggregate of the answer",
+                why="only counts and sums have an error that is known beforehand",
+                fix="use the name of a COUNT or SUM in the SELECT",
+            )
+        widths[output.aggregate] = parse_positive(width, f"the error of {name}")
+    return widths
+
+
+def find_cheapest_plan(at: Callable[[Fraction], "Plan"], widths: Mapping[int, Fraction]) -> "Plan":
+    """The plan with the least ε, to three digits, that keeps every wanted half-width."""
+
+    def fits(price: Fraction) -> bool:
+        plan = at(price)
+        for index, wanted_width in widths.items():
+            width = plan.half_width(index)
+            if width is None:
+                raise InvalidInput(
+                    "the error of this aggregate depends on the data",
+                    why="that of a mean or a quantile depends on how many rows there are",
+                    fix="ask for the error of its count or sum, or give {epsilon}",
+                )
+            if plan.bounded.estimates_limits:
+                raise _limit_is_open(plan)
+            if width > wanted_width:
+                return False
+        return True
+
+    high = Fraction(1)
+    while not fits(high):
+        high *= 2
+        if high > _MAX_EPSILON:
+            raise Refused(
+                "no epsilon is large enough",
+                why="an error that small would need noise that protects nobody",
+                fix="ask for a larger error",
+            )
+    low = high / 2
+    while fits(low) and low > _MIN_EPSILON:
+        low /= 2
+    high = 2 * low if not fits(low) else low
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    # In three digits, rounded up.
+    digits = 2 - math.floor(math.log10(high))
+    return at(Fraction(math.ceil(high * Fraction(10) ** digits)) / Fraction(10) ** digits)
+
+
+def _limit_is_open(plan: "Plan") -> Refused:
+    """Where no error can be kept, because the limit that decides on it is found when the query runs."""
+    by_groups = any(each.aggregate.is_by_groups for each in plan.aggregates)
+    limit, of = ("groups_per_unit", "groups") if by_groups else ("rows_per_unit", "rows")
+    return Refused(
+        f"{{error}} is given, and how many {of} count of one unit is found when the query runs",
+        why="the error grows with that limit, so none can be kept beforehand",
+        fix=f"declare {{{limit}}}, measure it once (`hubbub limits`, `Dataset.limits()`) or give {{epsilon}}",
+        parameter=limit,
+    )

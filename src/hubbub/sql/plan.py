@@ -40,7 +40,7 @@ from hubbub.sensitivity import Sensitivity
 from hubbub.sql import explain
 from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
 from hubbub.sql.bounded_query import PLANNING_LIMIT, BoundedQuery
-from hubbub.sql.choices import choose_plan
+from hubbub.sql.choices import choose_plan, find_cheapest_plan, parse_errors
 from hubbub.sql.moments import Estimate, Noise
 from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate, PlannedQuantiles
 from hubbub.sql.post_processing import PostProcessing, compile_outputs
@@ -61,8 +61,6 @@ _PLANNED_LIMITS = (1, PLANNING_LIMIT, 100)
 """Limits for which a plan states errors, where the limit is found when it runs."""
 _IS_CONFIRMED = True
 """A share of ε may be large: `make_plan` checks the whole."""
-_MAX_EPSILON, _MIN_EPSILON = Fraction(2**10), Fraction(1, 2**40)
-"""Between which ε is searched for a wanted error."""
 
 
 def search_share(groups: int) -> Fraction:
@@ -354,15 +352,20 @@ class Plan:
             return "computed from what is released"
         if not self.bounded.estimates_limits:
             return self.describe_error(index)
-        limits = self.planned_limits
-        errors = [each.describe_error(index) for each in limits.values()]
-        if len(set(errors)) == 1:
-            return errors[0]
-        is_by_groups = self._answering(index).aggregate.is_by_groups
-        what = "groups" if is_by_groups and self.bounded.estimates_groups else "rows"
-        first, *others = zip(limits, errors, strict=True)
+        is_by_groups = self._answering(index).aggregate.is_by_groups and self.bounded.estimates_groups
+        what = "groups" if is_by_groups else "rows"
+        last = self._max_groups if is_by_groups else 2**20
+        errors = {min(limit, last): each.describe_error(index) for limit, each in self.planned_limits.items()}
+        first, *others = errors.items()
+        if len(set(errors.values())) == 1:
+            return first[1]
         rest = "".join(f", {error} at {limit}" for limit, error in others)
         return f"{first[1]} at a limit on {what} per unit of {first[0]}{rest}"
+
+    @property
+    def _max_groups(self) -> int:
+        """The largest limit on groups per unit that may be found."""
+        return max(1, self.query.cells) if self.query.is_public and self.query.keys else 2**20
 
     @cached_property
     def planned_limits(self) -> dict[int, "Plan"]:
@@ -370,7 +373,7 @@ class Plan:
         if not self.bounded.estimates_limits:
             return {}
         bounded = self.bounded
-        most = max(1, self.query.cells) if self.query.is_public and self.query.keys else 2**20
+        most = self._max_groups
         last = most if not bounded.estimates_rows else 2**20
         return {
             limit: self
@@ -379,8 +382,8 @@ class Plan:
                 rows=limit if bounded.estimates_rows else None,
                 groups=min(limit, most) if bounded.estimates_groups else None,
             )
-            for limit in _PLANNED_LIMITS
-            if limit <= last
+            # Where there are few groups, up to all of them.
+            for limit in sorted({min(limit, last) for limit in _PLANNED_LIMITS})
         }
 
     def _answering(self, index: int) -> PlannedAggregate:
@@ -522,7 +525,7 @@ def make_plan(
         plan = at(parse_positive(epsilon, "epsilon"))
     else:
         assert error is not None
-        plan = _find_cheapest(at, _parse_errors(query, error))
+        plan = find_cheapest_plan(at, parse_errors(query, error))
     refuse_large_epsilon(plan.epsilon, allow=allow_large_epsilon)
     plan.check()
     return plan
@@ -538,62 +541,3 @@ def _check_keys(query: Query, delta: Fraction) -> None:
             why="a key that only one person has may be shown with some small chance, which is delta",
             fix=f"declare them as {{keys={names}=a,b,c}}, or pass {{delta=1e-6}} to select them privately",
         )
-
-
-def _parse_errors(query: Query, error: Mapping[str, Number]) -> dict[int, Fraction]:
-    """The wanted half-width of each aggregate call, by its index."""
-    widths = {}
-    for name, width in error.items():
-        output = next((each for each in query.outputs if each.name.lower() == name.lower()), None)
-        if output is None or output.aggregate is None:
-            raise InvalidInput(
-                f"an error is asked for {name!r}, which is not an aggregate of the answer",
-                why="only counts and sums have an error that is known beforehand",
-                fix="use the name of a COUNT or SUM in the SELECT",
-            )
-        widths[output.aggregate] = parse_positive(width, f"the error of {name}")
-    return widths
-
-
-def _find_cheapest(at: Callable[[Fraction], Plan], widths: Mapping[int, Fraction]) -> Plan:
-    """The plan with the least ε, to three digits, that keeps every wanted half-width."""
-
-    def fits(price: Fraction) -> bool:
-        plan = at(price)
-        for index, wanted_width in widths.items():
-            width = plan.half_width(index)
-            if width is None:
-                raise InvalidInput(
-                    "the error of this aggregate depends on the data",
-                    why="that of a mean or a quantile depends on how many rows there are",
-                    fix="ask for the error of its count or sum, or give {epsilon}",
-                )
-            if plan.bounded.estimates_limits:
-                raise Refused(
-                    "an error is asked for, and a contribution bound is found when the query runs",
-                    why="the error grows with that bound, so none can be kept beforehand",
-                    fix="declare {rows_per_unit}, measure limits first, or give {epsilon}",
-                )
-            if width > wanted_width:
-                return False
-        return True
-
-    high = Fraction(1)
-    while not fits(high):
-        high *= 2
-        if high > _MAX_EPSILON:
-            raise Refused(
-                "no epsilon is large enough",
-                why="an error that small would need noise that protects nobody",
-                fix="ask for a larger error",
-            )
-    low = high / 2
-    while fits(low) and low > _MIN_EPSILON:
-        low /= 2
-    high = 2 * low if not fits(low) else low
-    for _ in range(12):
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    # In three digits, rounded up.
-    digits = 2 - math.floor(math.log10(high))
-    return at(Fraction(math.ceil(high * Fraction(10) ** digits)) / Fraction(10) ** digits)
