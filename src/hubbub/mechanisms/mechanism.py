@@ -277,10 +277,11 @@ def add_laplace_noise(values: Integers, scale: Fraction) -> NDArray[Any]:
     """
     noise = discrete_laplace(scale, values.size)
     total: NDArray[Any] = values + noise  # values within ±2^61, so this fits
-    saturated = np.flatnonzero(np.abs(noise) == MAX_DRAW)
-    if saturated.size:
+    sizes = np.abs(noise)
+    # survives: A draw of none is not asked for; `argmax` takes a quarter of the time of `max`.
+    if sizes[sizes.argmax()] == MAX_DRAW:
         total = total.astype(object)
-        for lane in saturated:
+        for lane in np.flatnonzero(sizes == MAX_DRAW):
             # survives: To divide by 1 or −1 is to multiply by it.
             total[lane] += geometric(scale) * int(np.sign(noise[lane]))
     return total

@@ -252,6 +252,10 @@ class Exponential(Selection):
 class _NoisyMax(Selection):
     """Abstract: the largest score after discrete Laplace noise of scale 1/r on each."""
 
+    @cached_property
+    def _scale(self) -> Fraction:
+        return 1 / self.rate
+
     def _check_scale(self) -> None:
         if self.rate * MAX_SCALE < 1:
             raise Unsupported(
@@ -301,8 +305,8 @@ class ReportNoisyMax(_NoisyMax):
     kind: ClassVar[str] = "report-noisy-max/1"
 
     def _select(self, scores: Integers) -> int:
-        noisy = add_laplace_noise(scores, 1 / self.rate)
-        return _first_in_random_order(noisy == noisy.max())
+        noisy = add_laplace_noise(scores, self._scale)
+        return _first_in_random_order(noisy == noisy[noisy.argmax()])
 
     def __str__(self) -> str:
         scale = format_up(1 / self.rate)
@@ -347,9 +351,9 @@ class ReportNoisyMaxWithGap(_NoisyMax):
                 why="a gap is the lead over another candidate",
                 fix="pass two scores or more, or use ReportNoisyMax",
             )
-        noisy, order = add_laplace_noise(scores, 1 / self.rate), _random_order(scores.size)
+        noisy, order = add_laplace_noise(scores, self._scale), _random_order(scores.size)
         # survives: Any number below 0 is below all priorities.
-        index = int(np.where(noisy == noisy.max(), order, -1).argmax())
+        index = int(np.where(noisy == noisy[noisy.argmax()], order, -1).argmax())
         # The score that the winner needed: that of each other one, plus one if that one wins ties.
         # survives: They differ at the winner only, which is then left out.
         needed = np.delete(noisy + (order > order[index]), index).max()

@@ -188,8 +188,10 @@ class Table:
         guided = guide.take(cells.astype(np.intp))
         values[:] = guided
         low = (guided <= most).nonzero()[0]
+        # survives: Only a shortcut: those at or below the least are all undecided.
+        undecided = low if most == _UNDECIDED else low[guided[low] == _UNDECIDED]
         far: dict[int, int] = {}
-        for part, padded in padded_rounds(low[guided[low] == _UNDECIDED], self._lanes(values.size)):
+        for part, padded in padded_rounds(undecided, self._lanes(values.size)):
             refined, u, decided = self._refine(cells[padded])
             values[part] = refined[: part.size]
             for lane in (~decided[: part.size]).nonzero()[0]:

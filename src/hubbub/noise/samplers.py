@@ -292,6 +292,9 @@ _fraction = lru_cache(maxsize=2048)(Fraction)
 
 
 def _check_size(size: Any) -> int:
+    # survives: Only a shortcut: what does not take it comes to the same by the longer way.
+    if type(size) is int and 0 <= size <= _MAX_DRAWS:
+        return size
     count = parse_integer(size, "size", minimum=0)
     if count > _MAX_DRAWS:
         raise Unsupported(
