@@ -9,6 +9,7 @@ from hubbub.accounting import fourier_contour
 from hubbub.accounting.dominating_pairs import LaplacePair
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.accounting.fourier_accountant import FourierAccountant
+from hubbub.accounting.fourier_estimate import blurred_sum
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
 # Poisson-subsampled Gaussian, add/remove, the worse direction: 160–200-bit tilted Laplace inversion.
@@ -119,6 +120,31 @@ def test_gaussians_and_sampled_gaussians_add_up():
 
 def test_epsilon_is_zero_if_delta_is_met_at_zero():
     assert steps(0.01, 1.1, 1000, added=False).epsilon(0.2) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("rate", "sigma", "count"), [(1e-4, 2.0, 10_000), (1e-3, 1.0, 300)])
+def test_epsilon_is_zero_from_half_the_root_of_chi_square_on(rate, sigma, count):
+    chi_square = math.expm1(count * math.log1p(rate**2 * math.expm1(sigma**-2)))
+    enough = math.sqrt(chi_square) / 2
+    # The steps' own total variations add up to more than that.
+    assert enough < count * rate * math.erf(0.5 / sigma / math.sqrt(2)) / 2
+    for added in (False, True):
+        law = steps(rate, sigma, count, added=added)
+        assert law.epsilon(1.0001 * enough) == (0.0, 0.0)
+        least, _ = law.delta(0.0)
+        assert law.epsilon(0.999 * least)[1] > 0
+
+
+@pytest.mark.parametrize(("rate", "sigma", "count"), [(4.16e-6, 0.867, 592), (1.23e-3, 1.726, 2)])
+def test_estimate_is_close_where_single_outcomes_make_delta(rate, sigma, count):
+    law = steps(rate, sigma, count, added=False)
+    delta = 1e-12
+    low, high = law.epsilon(delta)
+    assert high - low <= 1e-6 * high
+    window = law.far_outcomes.window(high, math.log(delta), 0.01)
+    own = blurred_sum(law.subsampled, window, law.scan(window), high, math.log(delta))
+    outside = law.far_outcomes.at(high, window, math.log(delta))[0]
+    assert abs(math.log((math.exp(own.log_delta(high)) + outside) / delta)) < 0.5
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.5, 3.0])

@@ -89,7 +89,7 @@ FEW_EPSILON, FEW_DELTA = 1e-3, 0.0005202382170811
 
 def windowed():
     whole = steps(*FEW)
-    plan = whole.windowed_plan(FEW_EPSILON, math.log(FEW_DELTA), None)
+    plan = whole.windowed_plan(FEW_EPSILON, math.log(FEW_DELTA))
     assert plan.has_far
     return whole, plan
 

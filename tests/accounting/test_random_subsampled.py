@@ -71,5 +71,5 @@ def test_bounds_are_close_and_agree_with_other_accountants(number):
         assert low <= google(rate, sigma, steps, delta) * (1 + 1e-6) + 1e-6
 
 
-LOOSE = frozenset({91, 114, 138, 209, 238, 309, 377, 397, 437, 473})
+LOOSE = frozenset({309, 377, 437, 473})
 """Sets with bounds further apart than a millionth: they hold, and other accountants agree."""

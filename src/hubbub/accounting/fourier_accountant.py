@@ -13,7 +13,7 @@ Proof: docs/proofs/fourier.md
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +35,7 @@ from hubbub.accounting.fourier_contour import (
     find_root,
     log_chernoff,
 )
+from hubbub.accounting.fourier_estimate import BlurredSum, blurred_sum
 from hubbub.accounting.fourier_windows import Window
 from hubbub.accounting.subsampled_decay import Decay
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
@@ -100,7 +101,7 @@ class FourierAccountant:
             # survives: Any contour is valid: bounds are closer if it suits the δ.
             if high - low <= _CLOSE * high or abs(math.log(max(value, error)) - guess) < 0.5:
                 break
-            guess = math.log(max(value, error))
+            guess = min(-1e-3, math.log(max(value, error)))
         if not low <= high < math.inf:
             raise Uncertified
         # A δ close to underflow has lost its digits.
@@ -110,19 +111,22 @@ class FourierAccountant:
         self, epsilon: float, log_delta: float, *, far: bool, plain: Plan | None = None
     ) -> "Plan | None":
         """A plan for all outcomes; if that is not a fair one, also for those that are not far out."""
-        far = far and self._far is not None
+        far = far and self.far_outcomes is not None
+        windowed = None
         if far and self._is_very_rare and plain is None:
             # Then outcomes far out decide.
             with contextlib.suppress(Uncertified):
-                plan = self.windowed_plan(epsilon, log_delta, None)
-                if plan.is_fair:
-                    return plan
+                windowed = self.windowed_plan(epsilon, log_delta)
+                if windowed.is_fair:
+                    return windowed
         if plain is None:
             with contextlib.suppress(Uncertified):
                 plain = self.make_plan(epsilon, log_delta, None, self.plain_scan)
         if far and (plain is None or not plain.is_fair):
             with contextlib.suppress(Uncertified):
-                return self.windowed_plan(epsilon, log_delta, plain)
+                windowed = windowed or self.windowed_plan(epsilon, log_delta)
+                if plain is None or windowed.cost < plain.cost:
+                    return windowed
         return plain
 
     def epsilon(self, delta: float) -> tuple[float, float]:
@@ -285,7 +289,8 @@ class FourierAccountant:
         return Scan(tilts, total[0], total[1], total[2])
 
     @cached_property
-    def _far(self) -> "FarOutcomes | None":
+    def far_outcomes(self) -> "FarOutcomes | None":
+        """What compositions with outcomes far out contribute; None if there are many kinds of steps."""
         law = self.subsampled
         if law is None or law.sigmas.size > _MAX_SHIFTED:
             return None
@@ -299,37 +304,37 @@ class FourierAccountant:
 
         return FarOutcomes(law, alone=not self.explicit, plunges=plunges)
 
-    def windowed_plan(self, epsilon: float, log_delta: float, plain: "Plan | None") -> "Plan":
-        """The plan without outcomes far out, for the division with the shortest period; or the plain one."""
-        assert self._far is not None
+    def windowed_plan(self, epsilon: float, log_delta: float) -> "Plan":
+        """The plan without outcomes far out, for the division with the shortest period."""
+        assert self.far_outcomes is not None
         chosen = []
         for share in (0.1, 0.03, 0.01):
-            window = self._far.window(epsilon, log_delta, share)
-            scan = self.scan(window)
+            window = self.far_outcomes.window(epsilon, log_delta, share)
+            scan = self.scan(window, _tilts_for(epsilon, 0.02, 600))
             with contextlib.suppress(Uncertified):
                 rough = scan.choose(epsilon, log_delta, self._steps)
                 cost = rough.period / math.sqrt(share) * math.exp(max(0.0, rough.loss - 25.0) / 3)
                 chosen.append((cost, share, window, scan))
-        if chosen:
-            _, _, window, scan = min(chosen, key=lambda one: one[:2])
-            plan = self.make_plan(epsilon, log_delta, window, scan)
-            plan.has_far = True
-            if plan.loss > FAIR_LOSS and plan.below is None:
-                self._divide(plan, epsilon, log_delta)
-            if plain is None or plan.cost < plain.cost:
-                return plan
-        if plain is None:
+        if not chosen:
             raise Uncertified
-        return plain
+        _, _, window, scan = min(chosen, key=lambda one: one[:2])
+        plan = self.make_plan(epsilon, log_delta, window, scan)
+        plan.has_far = True
+        if plan.loss > FAIR_LOSS and plan.below is None:
+            plan = self._divide(plan, epsilon, log_delta)
+        return plan
 
-    def _divide(self, plan: "Plan", epsilon: float, log_delta: float) -> None:
+    def _divide(self, plan: "Plan", epsilon: float, log_delta: float) -> "Plan":
         """Take the outcomes of small losses by themselves, at a larger tilt."""
         law = self.subsampled
         assert law is not None
+        assert plan.near is not None
         if law.added or law.sigmas.size > 1:
-            return
+            return plan
         for share in (0.5, 0.25, 0.12, 0.06):
             below = Window(law.outcome(np.full(1, share * epsilon)), law.split_width / 10)
+            if below.at[0] >= plan.near.at[0]:
+                continue
             scan = self.scan(below)
             with contextlib.suppress(Uncertified):
                 if scan.choose(epsilon, log_delta, self._steps).loss > FAIR_LOSS:
@@ -338,10 +343,11 @@ class FourierAccountant:
                 nodes = law.quadrature(plan.tilt, 0.0, near=below, splits=True)
                 decay = Decay(law, nodes, below).log_bound(plan.grid)
                 plan.divide(below, rest, decay, nodes.x.size)
-                return
+                break
+        return plan
 
     def _total_variation(self) -> float:
-        """An upper bound of δ(0): that of each step, added up."""
+        """An upper bound of δ(0): that of each step, added up; or half the root of χ², which multiplies."""
         law = self.subsampled
         if law is None or self.explicit:
             return 1.0
@@ -349,7 +355,11 @@ class FourierAccountant:
             n * q * math.erf(0.5 / s / math.sqrt(2))
             for n, q, s in zip(law.counts, law.rates, law.sigmas, strict=True)
         ]
-        return math.fsum(steps) * (1 + 2.0**-40)
+        with np.errstate(over="ignore"):
+            power = float(law.counts @ np.log1p(law.rates**2 * np.expm1(law.sigmas**-2.0)))
+        # survives: Where e^power is cut is free: beyond it the bound is void.
+        chi = math.sqrt(math.expm1(min(power, 9.0))) / 2
+        return min(math.fsum(steps), chi) * (1 + 2.0**-40)
 
     @property
     def _sampled_steps(self) -> float:
@@ -371,8 +381,8 @@ class FourierAccountant:
 
     def _first_log_delta(self, epsilon: float) -> tuple[float, bool]:
         """About ln δ at ε, and True if outcomes far out were taken by themselves."""
-        if self._is_very_rare and self._far is not None:
-            guess = self._far_log_delta(epsilon, self._far.rough_log_delta(epsilon))
+        if self._is_very_rare and self.far_outcomes is not None:
+            guess = self._far_log_delta(epsilon, self.far_outcomes.rough_log_delta(epsilon))
             if math.isfinite(guess):
                 return min(-1e-3, guess), True
         return self.plain_scan.log_delta(epsilon), False
@@ -385,22 +395,23 @@ class FourierAccountant:
 
     def _far_log_delta(self, epsilon: float, log_delta: float) -> float:
         """About ln δ at ε, with outcomes far out taken by themselves."""
-        if self._far is None:
+        if self.far_outcomes is None:
             return log_delta
         if not self._is_rare:
-            return self.scan(self._far.window(math.inf, log_delta - 20, 0.03)).log_delta(epsilon)
-        window = self._far.window(epsilon, log_delta, 0.03)
-        own, far = self.scan(window).log_delta(epsilon), self._far.at(epsilon, window, log_delta)[0]
+            return self.scan(self.far_outcomes.window(math.inf, log_delta - 20, 0.03)).log_delta(epsilon)
+        window = self.far_outcomes.window(epsilon, log_delta, 0.03)
+        own = self.scan(window, _tilts_for(epsilon, 0.02, 600)).log_delta(epsilon)
+        far = self.far_outcomes.at(epsilon, window, log_delta)[0]
         return float(np.logaddexp(own, math.log(max(far, 1e-300))))
 
     def _far_epsilon(self, log_delta: float) -> float:
         """About the ε at δ, with outcomes far out taken by themselves."""
-        if self._far is None:
+        if self.far_outcomes is None:
             return math.inf
         if not self._is_rare:
-            return self.scan(self._far.window(math.inf, log_delta, 0.03)).rough_epsilon(log_delta)
+            return self.scan(self.far_outcomes.window(math.inf, log_delta, 0.03)).rough_epsilon(log_delta)
         known: list[tuple[float, float]] = []
-        epsilon = self._far.rough_epsilon(log_delta)
+        epsilon = self.far_outcomes.rough_epsilon(log_delta)
         for _ in range(10):
             known.append((self._far_log_delta(epsilon, log_delta), epsilon))
             known.sort()
@@ -413,8 +424,33 @@ class FourierAccountant:
                 epsilon = 2 * known[0][1] if log_delta < deltas[0] else known[-1][1] / 3
             if epsilon > MAX_FAR_EPSILON:
                 return math.inf
-            if epsilon < 1e-3 * float(self._far.law.tops.min()):
+            if epsilon < 1e-3 * float(self.far_outcomes.law.tops.min()):
                 return 0.0
+        return self._closer_epsilon(epsilon, log_delta)
+
+    def _closer_epsilon(self, epsilon: float, log_delta: float) -> float:
+        """The same, closer, from about ε; ε itself where that fails."""
+        far = self.far_outcomes
+        assert far is not None
+        if far.law.sigmas.size > 1 or far.law.added:
+            return epsilon
+        for _ in range(5):
+            tilts = _tilts_for(epsilon, 0.5, 200)
+            for share in (0.01, 0.03):
+                with contextlib.suppress(Uncertified):
+                    window = far.window(epsilon, log_delta, share)
+                    own = blurred_sum(far.law, window, self.scan(window, tilts), epsilon, log_delta)
+                    break
+            else:
+                return epsilon
+
+            def excess(at: float, own: BlurredSum = own, window: Window = window) -> float:
+                outside = math.log(max(far.at(at, window, log_delta)[0], 1e-300))
+                return float(np.logaddexp(own.log_delta(at), outside)) - log_delta
+
+            before, epsilon = epsilon, _walk(excess, epsilon)
+            if abs(epsilon - before) * own.tilt < 1:
+                break
         return epsilon
 
     @property
@@ -473,7 +509,7 @@ class FourierAccountant:
                 plan.tilt, reach, near=plan.near, below=plan.below, closed=plan.is_simple
             )
         rest = None if plan.rest is None else self.make_contour(plan.rest)
-        far = self._far if plan.has_far else None
+        far = self.far_outcomes if plan.has_far else None
         return Contour(self.explicit, plan, high=high, nodes=nodes, far=far, rest=rest)
 
     def _explicit_decay(self, t: Doubles, tilt: float) -> Doubles:
@@ -507,6 +543,29 @@ class FourierAccountant:
                     if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
                         return below, (best, moment)
         return None
+
+
+def _tilts_for(epsilon: float, least: float, most: float) -> Doubles:
+    """The tilts c with least < cε < most; all of them if ε is 0."""
+    # survives: Any tilt is valid.
+    close = (_ALL_TILTS * epsilon > least) & (_ALL_TILTS * epsilon < most)
+    return _ALL_TILTS[close] if close.sum() > 4 else _ALL_TILTS
+
+
+def _walk(excess: Callable[[float], float], start: float) -> float:
+    """About where a falling function is 0, by steps from the start and a chord; not far beyond it."""
+    here, value = start, excess(start)
+    factor = 1.25 if value > 0 else 0.8
+    for _ in range(9 if value < 0 else 4):
+        there = here * factor
+        after = excess(there)
+        # Far from the start the sum is lost in rounding: it must go on falling.
+        if not math.isfinite(after) or (after > value) == (factor > 1):
+            return here * factor**3
+        if (after > 0) != (value > 0):
+            return float(here * factor ** (value / (value - after)))
+        here, value = there, after
+    return here
 
 
 def _newton(contour: Contour, epsilon: float, delta: float) -> float:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
 from hubbub.accounting.fourier_windows import TAIL_DEVIATIONS, ShiftedLines, Window, normal_cdf
+from hubbub.accounting.rotations import DIRECT, block_products, rotations
 
 __all__ = ["QuadratureNodes", "SubsampledGaussians"]
 
@@ -34,8 +35,6 @@ _BLOCK = 32
 # survives: From how much work on it is left to others is free.
 MAX_WORK = 1 << 29
 """Nodes times points: what takes longer than about a second is uncertified."""
-_DIRECT = 4
-"""The number of rotations that are computed one by one; the others by doubling."""
 # survives: How many numbers are kept at a time changes none of them.
 MAX_BATCH, MAX_ROWS = 1 << 18, 1 << 10
 """Numbers and rows held in memory at a time."""
@@ -51,7 +50,7 @@ MAX_LOST = 0.01
 # survives: From how many nodes on another line is taken is free.
 MANY_NODES = 500
 NEGLIGIBLE = 48.0
-"""Nodes end where the tilted density is below e^-48 of its peak."""
+"""Nodes end where the tilted density is below e^-48 of its peak; over the number of steps if divided."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class SubsampledGaussians:
         high = TAIL_DEVIATIONS * s + (0.0 if self.added else 1.0 + tilt)
         return low, high
 
-    def _outline(self, tilt: float) -> tuple[Doubles, Doubles]:
+    def outline(self, tilt: float) -> tuple[Doubles, Doubles]:
         """About where the tilted density counts: what an added unit gains is at most c·ln(1/(1−q))."""
         low, high = self.ends(tilt)
         if self.added:
@@ -113,8 +112,11 @@ class SubsampledGaussians:
 
     def bulk(self, tilt: float, window: Window | None) -> tuple[Doubles, Doubles, NDArray[np.bool_]]:
         """Between these the tilted density counts: found on a grid, not proved; and where K is small."""
-        low, high = self._outline(tilt)
+        low, high = self.outline(tilt)
+        more = 0.0
         if window is not None:
+            # What lies outside is missed by every step, and may be much of what is rare.
+            more = math.log1p(self.counts.sum())
             high = np.maximum(low + self.sigmas, np.minimum(high, window.at + 14 * window.width))
         count = min(4096, 16 + int(np.ceil(((high - low) / (0.4 * self.sigmas)).max())))
         x = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, count)
@@ -122,12 +124,12 @@ class SubsampledGaussians:
         if window is not None:
             with np.errstate(divide="ignore"):
                 density = density + np.log(window.below(x))
-        is_large = density > density.max(axis=1)[:, None] - NEGLIGIBLE
+        is_large = density > density.max(axis=1)[:, None] - NEGLIGIBLE - more
         first, last = is_large.argmax(axis=1), count - 1 - is_large[:, ::-1].argmax(axis=1)
         row = np.arange(low.size)
         first, last = x[row, np.maximum(first - 1, 0)], x[row, np.minimum(last + 1, count - 1)]
         # Where K is small, e^K − 1 is summed, which needs the whole normal law.
-        normal = TAIL_DEVIATIONS * self.sigmas
+        normal = math.sqrt(TAIL_DEVIATIONS**2 + 2 * more) * self.sigmas
         top = normal if window is None else np.minimum(normal, window.at + TAIL_DEVIATIONS * window.width)
         peak = density.max(axis=1)
         moment = np.log(np.exp(density - peak[:, None]).sum(axis=1) * (x[:, 1] - x[:, 0])) + peak
@@ -147,7 +149,7 @@ class SubsampledGaussians:
         if near is not None:
             step = np.minimum(step, 0.9 * near.width)
         for last in range(tilts.size, 0, -1):
-            low, high = self._outline(float(tilts[last - 1]))
+            low, high = self.outline(float(tilts[last - 1]))
             if near is not None:
                 high = np.maximum(low + s, np.minimum(high, near.at + 14 * near.width))
             count = int(np.ceil(((high - low) / step).max())) + 1
@@ -469,11 +471,13 @@ class QuadratureNodes:
         counts = self._law.counts
         share, rest = below.shares(self.x, self._side * turn * self._law.sigmas**2)
         self.above, self.weight = self.weight * rest, self.weight * share
-        self._size = self._size + below.units(self.x) + below.units(2 * below.at[:, None] - self.x)
+        # Each share is off by units of itself: the one above is not known the worse the further below it is.
+        size = self._size + below.units(2 * below.at[:, None] - self.x)
+        self._size = self._size + below.units(self.x)
         modulus = np.abs(self.above)
         self.above_mass = float(counts @ modulus.sum(axis=1))
         # What lies above is summed itself, not less its mass: some units of the mass are lost.
-        self._above_error = float(counts @ (lost + _UNIT * (modulus * (self._size + 1000)).sum(axis=1)))
+        self._above_error = float(counts @ (lost + _UNIT * (modulus * (size + 1000)).sum(axis=1)))
         self._above_phase = float(counts @ (modulus * self._swing).sum(axis=1))
 
     def log_ratio(self, step: float, count: int) -> tuple[Complexes, Complexes | None]:
@@ -506,13 +510,13 @@ class QuadratureNodes:
                 for array in (self._centred, self.angle, *weights)
             )
             near, plain = (
-                _rotations(step * centred, step * angle, fine),
-                _rotations(step * fine * centred, step * fine * angle, coarse),
+                rotations(step * centred, step * angle, fine),
+                rotations(step * fine * centred, step * fine * angle, coarse),
             )
             sums = []
             for chance in chances:
                 far = plain * chance
-                excess = (far @ near.swapaxes(2, 3)).sum(axis=1)
+                excess = block_products(far, near)
                 excess += far.sum(axis=3).sum(axis=1)[:, :, None]
                 excess += (near * chance).sum(axis=3).sum(axis=1)[:, None, :]
                 sums.append(excess.reshape(-1, fine * coarse))
@@ -532,7 +536,7 @@ class QuadratureNodes:
         """An upper bound of the error of e^(K(z) − K(c)), all steps together."""
         counts = self._law.counts
         # Rotations beyond the first are got by doubling, which costs some nine units each time.
-        doublings = max(0.0, math.ceil(math.log2((math.isqrt(t.size) + 2) / _DIRECT)))
+        doublings = max(0.0, math.ceil(math.log2((math.isqrt(t.size) + 2) / DIRECT)))
         # A phase t·L is off by some units of itself; so is that of the mean.
         total: Doubles = self.error + _ROUNDING * np.abs(t) * (
             self._phase + float(counts @ np.abs(self.mean))
@@ -557,28 +561,3 @@ def _polar(law: SubsampledGaussians, x: Doubles, v: Doubles) -> tuple[Doubles, D
     rest = np.maximum(0.0, 1 - share)
     size = real + np.log1p(-4 * share * rest * np.sin(v / 2) ** 2) / 2
     return size, np.arctan2(share * np.sin(v), rest + share * np.cos(v))
-
-
-def _rotations(turn: Doubles, fall: Doubles, count: int) -> Complexes:
-    """e^(k(ix − y)) − 1 for k = 0, 1, …, along the third axis, accurate relatively also where it is small."""
-    out: Complexes = np.zeros((*turn.shape[:2], count, turn.shape[3]), dtype=np.complex128)
-    if count > 1:
-        first = min(count - 1, _DIRECT)
-        many = np.arange(1, first + 1)[:, None]
-        once = out[:, :, 1 : first + 1]
-        once.real = -2 * np.sin(many * turn / 2) ** 2
-        once.imag = np.sin(many * turn)
-        if fall.any():
-            # e^(ix − y) − 1 = (e^(ix) − 1) + (e^(−y) − 1)·e^(ix)
-            once += np.expm1(-many * fall) * (1 + once)
-    # Each doubling costs some nine units.
-    known = 1 + min(count - 1, _DIRECT)
-    while known < count:
-        # D(m + k) from D(m) and D(k), m being the last known: their number doubles.
-        more = min(known - 1, count - known)
-        last, new = out[:, :, known - 1 : known], out[:, :, known : known + more]
-        np.multiply(last, out[:, :, 1 : 1 + more], out=new)
-        new += last
-        new += out[:, :, 1 : 1 + more]
-        known += more
-    return out
