@@ -25,10 +25,10 @@ def block_products(far: Complexes, near: Complexes) -> Complexes:
     want the processors, too.
     """
     out: Complexes = np.empty((far.shape[0], far.shape[2], near.shape[2]), dtype=np.complex128)
-    turned = near.swapaxes(2, 3)
+    columns = near.swapaxes(2, 3)
     for row in range(0, far.shape[2], _TILE):
         for column in range(0, near.shape[2], _TILE):
-            product = far[:, :, row : row + _TILE] @ turned[..., column : column + _TILE]
+            product = far[:, :, row : row + _TILE] @ columns[..., column : column + _TILE]
             product.sum(axis=1, out=out[:, row : row + _TILE, column : column + _TILE])
     return out
 
