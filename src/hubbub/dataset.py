@@ -142,6 +142,7 @@ class Dataset(SynopsisPlanning):
             part: Any, *, text: str, parts: int = 1, keys: Mapping[str, Iterable[Any]] | None = keys
         ) -> Plan:
             query = self._analyze(text, part, bounds=bounds, keys=keys).with_cap(self._cap)
+            query = replace(query, now=options.now)
             return make_plan(
                 query,
                 self.unit,

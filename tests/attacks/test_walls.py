@@ -55,7 +55,7 @@ INSIDE = {
     "pg_catalog": "SELECT COUNT(*) FROM pg_catalog.pg_class",
     "current_setting": "SELECT COUNT(current_setting('allowed_paths')) FROM visits",
     "version": "SELECT version(), COUNT(*) FROM visits",
-    "now": "SELECT COUNT(*) FROM visits WHERE now() > '2024-01-01'",
+    "clock": "SELECT COUNT(*) FROM visits WHERE transaction_timestamp() > '2024-01-01'",
     "random": "SELECT SUM(random()) FROM visits",
     "nextval": "SELECT nextval('s') FROM visits",
     "row numbers": "SELECT SUM(rowid) FROM visits",

@@ -44,8 +44,8 @@ def test_command_prints_the_list():
 @pytest.mark.parametrize(
     ("text", "nearest"),
     [
-        ("LOG(x) > 1", "use LN"),
-        ("STRFTIME(d, '%Y') = '2024'", "use EXTRACT"),
+        ("CBRT(x) > 1", "use POWER"),
+        ("TIME_BUCKET(INTERVAL 1 DAY, d) = d", "use DATE_TRUNC"),
         ("SQUARE_ROT(x) > 1", "functions"),
     ],
 )

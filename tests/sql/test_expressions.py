@@ -49,29 +49,49 @@ EXPRESSIONS = {
         "DAY(m)", "DAYOFWEEK(d)", "HOUR(m)", "MINUTE(m)", "DATE_DIFF('day', d, CAST(m AS DATE))",
         "CAST(s AS DOUBLE)", "CAST(s AS INT)", "TRY_CAST(s AS BIGINT)", "CAST(t AS DOUBLE)", "CAST(a AS INT)",
         "CAST(a AS TINYINT)", "CAST(a AS UBIGINT)", "CAST(a AS DECIMAL(10, 2))", "CAST(t AS DECIMAL)",
-        "(a)",
+        "(a)", "LOG10(a)", "LOG(2, a)", "LOG(3, a)", "TRUNC(a)", "WIDTH_BUCKET(a, 0, 50, 5)",
+        "WIDTH_BUCKET(a, -0.3, 0.1, 7)", "SAFE_DIVIDE(a, b)", "SECOND(m)", "DAYOFYEAR(m)", "ISODOW(d)",
+        "WEEKOFYEAR(d)", "DATE_DIFF('year', d, m)", "DATE_DIFF('quarter', m, d)", "DATE_DIFF('month', d, m)",
+        "DATE_DIFF('day', m, m)", "DATE_DIFF('hour', d, m)", "DATE_DIFF('minute', m, d)",
+        "DATE_DIFF('second', m, CAST('2024-02-29' AS TIMESTAMP))", "d - CAST(m AS DATE)",
+        "STRPOS(s, 'a')", "POSITION('b' IN s)",
     ],
     "text": [
         "LOWER(s)", "UPPER(s)", "TRIM(s)", "SUBSTRING(s, 1, 3)", "SUBSTRING(s, 2)",
         "LEFT(s, 2)", "s || s", "CONCAT(s, 'x', s)",
         "CAST(a AS VARCHAR)", "CAST(t AS VARCHAR)", "CAST(d AS VARCHAR)", "CAST(m AS VARCHAR)",
         "COALESCE(s, 'x')", "NULLIF(s, 'a')", "CASE WHEN t THEN s ELSE 'no' END", "'literal'",
+        "LTRIM(s)", "RTRIM(s)", "RIGHT(s, 2)", "RIGHT(s, 0)", "SPLIT_PART(s, '-', 2)",
+        "SPLIT_PART(s, 'a', 1)",
+        "REPLACE(s, 'a', '')", "REPLACE(s, 'aa', 'é')", "LPAD(s, 3, 'xy')", "RPAD(s, 5, '0')", "DAYNAME(d)",
+        "MONTHNAME(m)", "STRFTIME(m, '%Y-%m-%d %H:%M:%S')",
+        "STRFTIME(d, '%y/%j %V %u%w %a %A %b %B %% %-d.%-m')",
+        "STRFTIME(m, '%F %T')", "REGEXP_EXTRACT(s, '[a-z]+')", "REGEXP_EXTRACT(s, '(a)(.)', 2)",
     ],
     "boolean": [
         "a = b", "a <> b", "a > b", "a >= b", "a < b", "a <= b", "s < 'b'", "d >= '2020-01-01'", "m < d",
         "a BETWEEN 0 AND b", "a IN (1, 2, NULL)", "s IN ('a', 'b')", "d IN ('2024-02-29')", "s LIKE 'a%_'",
         "s ILIKE '%A'", "s NOT LIKE 'a%'", "s NOT ILIKE 'a%'", "STARTS_WITH(s, 'a')", "t AND a > 0",
         "t OR s IS NULL", "NOT t", "t IS TRUE",
+        "REGEXP_MATCHES(s, '^a.*$')", "REGEXP_MATCHES(s, 'A', 'i')", "REGEXP_FULL_MATCH(s, 'a|b')",
+        "CONTAINS(s, 'a')", "ENDS_WITH(s, 'a')", "ENDS_WITH(s, 'é')",
         "a IS NOT NULL", "CAST(s AS BOOLEAN)", "CAST(a AS BOOLEAN)", "TRUE", "o IS NULL",
     ],
     "date": [
         "CAST(s AS DATE)", "CAST(m AS DATE)", "DATE_TRUNC('year', d)", "DATE_TRUNC('week', d)",
         "CASE WHEN t THEN d END", "COALESCE(d, '2020-01-01')",
-        "CAST('2020-01-01' AS DATE)",
+        "CAST('2020-01-01' AS DATE)", "d + 7", "d - 1000000", "LAST_DAY(d)", "LAST_DAY(m)", "DATE(m)",
+        "ADD_MONTHS(d, -11)",
     ],
     "timestamp": [
         "CAST(s AS TIMESTAMP)", "CAST(d AS TIMESTAMP)", "DATE_TRUNC('week', m)", "DATE_TRUNC('minute', d)",
         "DATE_TRUNC('quarter', m)", "NULLIF(m, d)", "COALESCE(m, d)",
+        "m + INTERVAL 7 DAY", "d - INTERVAL 1 MONTH", "d + INTERVAL '13 months'", "m - INTERVAL 30 MINUTE",
+        "INTERVAL 90 SECOND + m", "m + INTERVAL 4000 YEAR", "m - INTERVAL 4000 YEAR",
+        "d + INTERVAL 1 QUARTER",
+        "m - INTERVAL (3) WEEK", "m + INTERVAL 1000000 HOUR", "DATE_ADD(d, INTERVAL 1 DAY)",
+        "STRPTIME(s, '%Y-%m-%d')", "STRPTIME(s, '%d/%m/%Y %H:%M')", "STRPTIME(s, '%Y%m%d')",
+        "STRPTIME(s, '%Y-%m-%d %H:%M:%S')",
     ],
 }  # fmt: skip
 ALL = [text for texts in EXPRESSIONS.values() for text in texts]
@@ -113,7 +133,11 @@ def engine(connection):
 
 def test_every_builder_is_tried():
     seen = {type(node) for text in ALL for node in sqlglot.parse_one(text, read="duckdb").walk()}
-    seen |= {type(node) for node in sqlglot.parse_one("DATE_TRUNC(d, MONTH)", read="bigquery").walk()}
+    google = """DATE_TRUNC(d, MONTH), DATETIME_TRUNC(m, DAY), SAFE_ADD(a, b), SAFE_SUBTRACT(a, b),
+        SAFE_MULTIPLY(a, b), SAFE_NEGATE(a), DATE_SUB(d, INTERVAL 1 DAY), TIMESTAMP_ADD(m, INTERVAL 1 HOUR),
+        TIMESTAMP_SUB(m, INTERVAL 1 HOUR), DATETIME_ADD(m, INTERVAL 1 HOUR), DATETIME_SUB(m, INTERVAL 1 HOUR),
+        PARSE_DATE('%d/%m/%Y', s)"""
+    seen |= {type(node) for node in sqlglot.parse_one(f"SELECT {google}", read="bigquery").walk()}
     assert set(EXPRESSION_BUILDERS) <= seen | {exp.Null}
 
 
@@ -260,11 +284,18 @@ def test_texts_do_not_grow_without_end(connection, data):
 @pytest.mark.parametrize(
     "text",
     [
-        "random()", "now()", "current_date", "error('x')", "getenv('HOME')", "a & 1", "a[1]", "s -> '$.x'",
-        "hash(s)", "regexp_matches(s, s)", "s SIMILAR TO 'a'", "printf('%d', a)", "CAST(s AS BLOB)",
+        "random()", "transaction_timestamp()", "now(1)", "error('x')", "getenv('HOME')", "a & 1", "a[1]",
+        "s -> '$.x'", "hash(s)", "regexp_matches(s, s)", "s SIMILAR TO 'a'", "printf('%d', a)",
+        "CAST(s AS BLOB)",
         "CAST(a AS DECIMAL(3, 1)[])", "(SELECT 1)", "EXISTS (SELECT 1)", "a IN (SELECT 1)",
         "SUM(a) OVER ()", "lag(a) OVER ()", "$1", "?", "repeat(s, 9)", "s COLLATE NOCASE = 'a'",
-        "unnest([1])", "struct_pack(x := 1)", "INTERVAL 1 DAY", "d + INTERVAL 1 DAY", "rowid", "temp.r.a",
+        "unnest([1])", "struct_pack(x := 1)", "INTERVAL 1 DAY", "d + INTERVAL (a) DAY", "m - d",
+        "d + INTERVAL 9999 YEAR", "d + a", "d + 0.5", "INTERVAL 1 DAY - d", "m + INTERVAL '1 day 2 hours'",
+        "REGEXP_MATCHES(s, '(')", "REGEXP_EXTRACT(s, '\\C')", "REGEXP_MATCHES(s, 'a', 'g')",
+        "REPLACE(s, 'a', 'bb')", "REPLACE(s, '', 'a')", "SPLIT_PART(s, '-', -1)", "SPLIT_PART(s, s, 1)",
+        "STRFTIME(m, '%c')", "STRFTIME(m, s)", "STRFTIME(m, '')", "STRFTIME(m, '%')", "STRPTIME(s, '%H')",
+        "STRPTIME(s, '%Y%m-%d')", "WIDTH_BUCKET(a, 5, 5, 2)", "WIDTH_BUCKET(a, 0, b, 2)", "LOG(a, b)",
+        "LOG(1, a)", "LPAD(s, 2000, 'x')", "CONTAINS(s, s)", "rowid", "temp.r.a",
         "CAST(d AS DOUBLE)", "CAST(m AS DOUBLE)", "CAST(a AS DATE)", "CAST(a AS TIMESTAMP)",
         "CAST(o AS VARCHAR)",
         "*", "s LIKE s", "s LIKE 'a\\%'", "a IN (b)", "o = o", "COALESCE(o, o)", "CASE WHEN t THEN o END",

@@ -2,10 +2,13 @@
 
 # ruff: noqa: E501 - a query is one line
 
+from datetime import UTC, datetime
+
 import duckdb
 import pytest
 
 import hubbub as hb
+from hubbub.sql.fingerprint import fingerprint
 
 HUGE = 10**18
 
@@ -138,6 +141,11 @@ GOOGLE = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1{}) "
             "APPROX_QUANTILES(cost, 2, contribution_bounds_per_row => (0, 12))[OFFSET(1)] > 3 AS m FROM visits",
             "SELECT MEDIAN(cost) > 3 FROM visits",
         ),
+        (
+            "",
+            "EXTRACT(DAYOFWEEK FROM DATE_ADD(DATE '2024-01-07', INTERVAL 3 DAY)) AS k, COUNT(*) AS n FROM visits GROUP BY k HAVING n > 1",
+            "SELECT 4, COUNT(*) FROM visits",
+        ),
     ],
 )
 def test_googlesql_options_are_understood(rows, data, options, text, plain):
@@ -176,3 +184,63 @@ def test_googlesql_options_are_understood(rows, data, options, text, plain):
 def test_rows_of_other_units_stay_refused(data, text):
     with pytest.raises(hb.HubbubError):
         data.sql(text, epsilon=1, delta=1e-6, bounds=BOUNDS)
+
+
+def test_anonymization_is_the_older_name_of_differential_privacy(rows, data):
+    text = """SELECT WITH ANONYMIZATION OPTIONS(epsilon=1, delta=1e-6, kappa=3) cost > 8 AS k,
+        ANON_SUM(cost CLAMPED BETWEEN 0 AND 100) AS s, ANON_COUNT(*) AS n,
+        ANON_VAR_POP(cost CLAMPED BETWEEN 0 AND 12) AS v FROM visits GROUP BY k ORDER BY k"""
+    plan = data.sql(text, epsilon=HUGE, delta=0, allow_large_epsilon=True)
+    plain = "SELECT cost > 8 AS k, SUM(cost), COUNT(*), VAR_POP(cost) FROM visits GROUP BY k ORDER BY k"
+    groups = [row for row in shown(data.run(plan).value) if row[0] is not None]
+    for ours, theirs in zip(groups, rows.execute(plain).fetchall(), strict=True):
+        assert list(map(float, ours)) == [pytest.approx(float(value), rel=1e-4) for value in theirs]
+
+
+def test_weeks_of_googlesql_are_not_taken_for_iso_s(data):
+    for part in ("EXTRACT(WEEK FROM DATE '2024-01-07')", "DATE_TRUNC(DATE '2024-01-07', WEEK)"):
+        with pytest.raises(hb.HubbubError, match="weeks that begin on another day"):
+            data.sql(GOOGLE.format("") + f"COUNT({part}) AS n FROM visits", epsilon=1)
+
+
+def test_time_of_planning_is_a_constant_of_the_plan(data):
+    before = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    plan = data.sql("SELECT COUNT(CASE WHEN NOW() > '2024-01-01' THEN 1 END) AS n FROM visits", epsilon=1)
+    assert before <= plan.query.now <= datetime.now(UTC).replace(tzinfo=None)
+    assert f"NOW() and CURRENT_DATE are those of {plan.query.now} (UTC)" in str(plan)
+    assert str(plan.query.now) in plan.query.rows.sql("duckdb")
+    today = [
+        data.sql("SELECT COUNT(*) AS n FROM visits WHERE CURRENT_DATE > '2024-01-01'", epsilon=1)
+        for _ in "ab"
+    ]
+    assert fingerprint(today[0]) == fingerprint(today[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("LN(1 + cost)", 0, 2.5649493574615367),
+        ("SQRT(cost)", 0, 3.4641016151377544),
+        ("EXP(cost / -12)", 0.36787944117144233, 1),
+        ("POWER(cost - 4, 2)", 0, 64),
+        ("POWER(cost - 4, 3)", -64, 512),
+        ("cost * age", 0, 120),
+        ("(cost - 4) * (age - 2)", -32, 64),
+        ("cost / (age + 1)", 0, 12),
+        ("cost % 5", 0, 5),
+        ("(cost - 4) % 5", -4, 5),
+        ("ROUND(cost / 7, 1)", 0, 1.7),
+        ("ABS(cost - 4)", 0, 8),
+        ("LOG10(1 + cost)", 0, 1.1139433523068367),
+        ("CASE WHEN age > 3 THEN cost ELSE -age END", -10, 12),
+        ("2024 - age", 2014, 2024),
+    ],
+)  # fmt: skip
+def test_bounds_of_expressions_follow_from_those_of_columns(data, text, low, high):
+    plan = data.sql(
+        f"SELECT AVG({text}) AS a FROM (SELECT v.person, cost, age FROM visits v JOIN people p ON p.person = v.person) AS q",
+        epsilon=1,
+        bounds=BOUNDS,
+    )
+    assert tuple(map(float, plan.query.arguments[0].bounds)) == pytest.approx((low, high))
+    assert "by the bounds of its columns" in str(plan)

@@ -141,7 +141,7 @@ def test_failing_outer_sql_returns_the_released_table(rows):
     "text",
     [
         "SELECT random() AS r FROM (SELECT COUNT(*) AS n FROM t)",
-        "SELECT now() AS r FROM (SELECT COUNT(*) AS n FROM t)",
+        "SELECT transaction_timestamp() AS r FROM (SELECT COUNT(*) AS n FROM t)",
         "SELECT IFF(n > 1, 1) AS r FROM (SELECT COUNT(*) AS n FROM t)",
         "SELECT n, (SELECT COUNT(*) FROM read_csv('/etc/passwd')) AS r FROM (SELECT COUNT(*) AS n FROM t)",
         "SELECT n FROM (SELECT COUNT(*) AS n FROM t), duckdb_settings()",

@@ -32,14 +32,22 @@ _CHECKED_NODES = frozenset({
     exp.CTE, exp.Case, exp.Cast, exp.Ceil, exp.Coalesce, exp.Column, exp.Count, exp.DPipe, exp.DataType,
     exp.DataTypeParam, exp.DateDiff, exp.DenseRank, exp.Distinct, exp.Div, exp.EQ, exp.Exp, exp.Extract,
     exp.Floor, exp.From, exp.GT, exp.GTE, exp.Greatest, exp.Group, exp.GroupingSets, exp.Having,
-    exp.Identifier, exp.If, exp.In, exp.IntDiv, exp.Is, exp.Join, exp.LT, exp.LTE, exp.Least, exp.Length,
-    exp.Like, exp.Literal, exp.Ln, exp.LogicalAnd, exp.LogicalOr, exp.Max, exp.Min, exp.Mod, exp.Mul,
-    exp.NEQ, exp.Neg, exp.Not, exp.Null, exp.NullSafeEQ, exp.Nullif, exp.Or, exp.Order, exp.Ordered,
-    exp.Pad, exp.Paren, exp.Pow, exp.Rank, exp.RegexpLike, exp.RowNumber, exp.Select, exp.Sign, exp.Sqrt,
-    exp.Star, exp.StartsWith, exp.Sub, exp.Subquery, exp.Substring, exp.Sum, exp.Table, exp.TableAlias,
-    exp.TimestampTrunc, exp.Translate, exp.Trim, exp.TryCast, exp.Tuple, exp.Union, exp.Var, exp.Where,
-    exp.Window, exp.With,
+    exp.Identifier, exp.If, exp.In, exp.IntDiv, exp.Interval, exp.Is, exp.Join, exp.LT, exp.LTE, exp.Least,
+    exp.Length, exp.Like, exp.Literal, exp.Ln, exp.LogicalAnd, exp.LogicalOr, exp.Max, exp.Min, exp.Mod,
+    exp.Mul, exp.NEQ, exp.Neg, exp.Not, exp.Null, exp.NullSafeEQ, exp.Nullif, exp.Or, exp.Order, exp.Ordered,
+    exp.Pad, exp.Paren, exp.Pow, exp.Rank, exp.RegexpLike, exp.Replace, exp.Right, exp.RowNumber, exp.Select,
+    exp.Sign, exp.Sqrt, exp.Star, exp.StartsWith, exp.StrPosition, exp.Sub, exp.Subquery, exp.Substring,
+    exp.Sum, exp.Table, exp.TableAlias, exp.TimestampTrunc, exp.Translate, exp.Trim, exp.TryCast, exp.Tuple,
+    exp.Union, exp.Var, exp.Where, exp.Window, exp.With,
 })  # fmt: skip
+_DUCKDB_CALLS = {
+    **dict.fromkeys(("LOG10", "LOG2"), "its last bit is not the same on every machine"),
+    **dict.fromkeys(
+        ("REGEXP_MATCHES", "REGEXP_FULL_MATCH", "REGEXP_EXTRACT"),
+        "engines read regular expressions in different ways",
+    ),
+}
+"""Functions that have no equivalent on any other engine than DuckDB, and why."""
 
 
 def translate(
@@ -58,13 +66,20 @@ def translate(
     for node in query.walk():
         if type(node) not in _CHECKED_NODES:
             raise unsupported_node(node, "its meaning was checked on DuckDB only")
+        if isinstance(node, exp.Anonymous) and str(node.this) in _DUCKDB_CALLS:
+            raise unsupported_node(node, _DUCKDB_CALLS[str(node.this)])
     scanned = query.copy().transform(lambda node: _replace_table(node, scans), copy=False)
     return _replace_nodes(scanned, translations).sql(dialect)
 
 
 def is_portable(sql: exp.Expr) -> bool:
     """True if an expression has the same values on every engine; else it is refused on some."""
-    return all(type(node) in _CHECKED_NODES and type(node) not in INEXACT for node in sql.walk())
+    return all(
+        type(node) in _CHECKED_NODES
+        and type(node) not in INEXACT
+        and not (isinstance(node, exp.Anonymous) and str(node.this) in _DUCKDB_CALLS)
+        for node in sql.walk()
+    )
 
 
 def _replace_table(node: exp.Expr, scans: Mapping[str, exp.Expr]) -> exp.Expr:
@@ -123,6 +138,7 @@ def replace_types(types: Mapping[Any, exp.DataType]) -> Callable[[exp.Expr], exp
 def unsupported_node(node: exp.Expr, why: str) -> Unsupported:
     """The error for a node without an equivalent on an engine."""
     name = node.sql_name() if isinstance(node, exp.Func) else node.key.upper()
+    name = str(node.this) if isinstance(node, exp.Anonymous) else name
     return Unsupported(
         f"{name} is not supported on this engine",
         why=why,

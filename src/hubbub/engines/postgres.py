@@ -127,8 +127,24 @@ def _compare_bytewise(text: exp.Expr) -> exp.Expr:
     return exp.Collate(this=text, expression=exp.to_identifier("C", quoted=True))
 
 
+_PLAIN_TEXTS = (
+    *(exp.Cast, exp.RegexpLike, exp.Trim, exp.Translate, exp.Pad, exp.Like, exp.AtTimeZone),
+    exp.Interval,
+)
+"""Where a text is not compared."""
+
+
 def _translate_literal(node: exp.Expr) -> exp.Expr:
-    plain = (exp.Cast, exp.RegexpLike, exp.Trim, exp.Translate, exp.Pad, exp.Like, exp.AtTimeZone)
+    plain = (
+        exp.Cast,
+        exp.RegexpLike,
+        exp.Trim,
+        exp.Translate,
+        exp.Pad,
+        exp.Like,
+        exp.AtTimeZone,
+        exp.Interval,
+    )
     if not node.is_string or isinstance(node.parent, plain):
         return node
     return _compare_bytewise(node.copy())
@@ -150,6 +166,10 @@ def _truncate_timestamp(node: exp.Expr) -> exp.Expr:
     return call("DATE_TRUNC", exp.Literal.string(node.args["unit"].name), timestamp)
 
 
+def _find_text(node: exp.Expr) -> exp.Expr:
+    return call("STRPOS", node.this, node.args["substr"])
+
+
 def _translate_function(node: exp.Expr) -> exp.Expr:
     if str(node.this).upper() != "HASH":
         return node
@@ -165,6 +185,7 @@ _TRANSLATIONS: Translations = {
     exp.DataType: replace_types({exp.DataType.Type.INT128: exp.DataType.build("DECIMAL")}),
     exp.IntDiv: _divide_integers,
     exp.TimestampTrunc: _truncate_timestamp,
+    exp.StrPosition: _find_text,
     exp.Anonymous: _translate_function,
 }
 

@@ -33,6 +33,7 @@ __all__ = [
     "Magnitude",
     "Table",
     "are_bounds_usable",
+    "declare_bounds",
     "infer_kind",
     "is_valid_text",
     "parse_bounds",
@@ -194,6 +195,22 @@ def parse_bounds(bounds: Any, name: str) -> Bounds:
             fix="pass a finite low below high",
         )
     return exact
+
+
+def declare_bounds(tables: Mapping[str, "Table"], bounds: Mapping[str, Any]) -> dict[str, "Table"]:
+    """The tables with the bounds that one query declares for columns of theirs."""
+    declared = {name.lower(): ends for name, ends in bounds.items() if ends != "auto"}
+
+    def with_bounds(column: Column) -> Column:
+        ends = declared.get(column.name.lower())
+        is_number = column.kind is Kind.NUMBER and ends is not None
+        return replace(column, bounds=parse_bounds(ends, column.name)) if is_number else column
+
+    if not declared:
+        return dict(tables)
+    return {
+        name: replace(table, columns=tuple(map(with_bounds, table.columns))) for name, table in tables.items()
+    }
 
 
 def are_bounds_usable(bounds: Bounds) -> bool:

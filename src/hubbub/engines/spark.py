@@ -153,7 +153,7 @@ def _sum_limbs(node: exp.Expr) -> exp.Expr:
 
 _DATE_PARTS = {
     "YEAR": "YEAR", "QUARTER": "QUARTER", "MONTH": "MONTH", "WEEK": "WEEKOFYEAR", "DAY": "DAY",
-    "DOY": "DAYOFYEAR", "HOUR": "HOUR", "MINUTE": "MINUTE",
+    "DOY": "DAYOFYEAR", "HOUR": "HOUR", "MINUTE": "MINUTE", "SECOND": "SECOND",
 }  # fmt: skip
 
 
@@ -200,6 +200,19 @@ def _check_window(node: exp.Expr) -> exp.Expr:
     return node
 
 
+_INTERVAL_PLACES = {"DAY": 0, "HOUR": 1, "MINUTE": 2, "SECOND": 3}
+
+
+def _make_interval(node: exp.Expr) -> exp.Expr:
+    """An interval by a function: what a literal of it may contain is a setting."""
+    number = exp.Literal.number(node.this.name)
+    unit = node.args["unit"].name
+    if unit == "MONTH":
+        return call("MAKE_YM_INTERVAL", exp.Literal.number(0), number)
+    parts = [number if place == _INTERVAL_PLACES[unit] else exp.Literal.number(0) for place in range(4)]
+    return call("MAKE_DT_INTERVAL", *parts)
+
+
 def _subtract_dates(node: exp.Expr) -> exp.Expr:
     return call("DATEDIFF", node.this, node.expression)
 
@@ -220,6 +233,7 @@ _TRANSLATIONS: Translations = {
     exp.Extract: _extract_part,
     exp.TimestampTrunc: _truncate_timestamp,
     exp.DateDiff: _subtract_dates,
+    exp.Interval: _make_interval,
     exp.Anonymous: _translate_function,
     exp.RegexpLike: _match_pattern,
     exp.Window: _check_window,

@@ -19,6 +19,7 @@ from hubbub.engines.schema import (
     Kind,
     Table,
     are_bounds_usable,
+    declare_bounds,
     parse_bounds,
     parse_group_keys,
 )
@@ -83,7 +84,8 @@ def analyze(
                 why="the planner limits how complex a query may be",
                 fix="write a shorter one",
             )
-        return _Analyzer(statement, tables, declared, rows_are_units=rows_are_units).query(text)
+        known = declare_bounds(tables, declared.bounds)
+        return _Analyzer(statement, known, declared, rows_are_units=rows_are_units).query(text)
     except RecursionError:
         raise Unsupported(
             "the query is nested too deeply",
@@ -173,6 +175,11 @@ class _Analyzer:
             limit=limit,
             max_rows_per_unit=self._sources.most,
             rows_kept_for_join=self._rows_kept_for_join,
+            derived_bounds=tuple(
+                place
+                for place, (typed, bounds, _) in enumerate(self._arguments)
+                if bounds is not None and bounds == typed.bounds and typed.column is None and not typed.keys
+            ),
             # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
             is_top=is_top and all(key.values is not None for key in keys),
         )

@@ -8,17 +8,19 @@ row, total, free of side effects, and the same on every engine.
 Proof: docs/proofs/bounding.md, "Rows"
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 from sqlglot import exp
 
 from hubbub.engines.schema import Kind
-from hubbub.engines.total_functions import DOUBLE, SQL_TYPES, ascii_lower, ascii_upper, text_literal
+from hubbub.engines.total_functions import text_literal
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql import number_functions
-from hubbub.sql.number_functions import cast_to
+from hubbub.sql import date_functions, number_functions, text_functions
+from hubbub.sql.casts import cast_to
 from hubbub.sql.scalar_types import (
     MAX_TEXT_LENGTH,
     SUBQUERY_REASON,
@@ -37,27 +39,13 @@ from hubbub.sql.scalar_types import (
     unknown_type_compared,
     unsupported_here,
 )
+from hubbub.sql.text_functions import known_whole, passes_null
 
 __all__ = ["compile_expression"]
 
-_MONTHS, _QUARTERS, _HOURS, _DAYS, _WEEKDAYS = range(1, 13), range(1, 5), range(24), range(1, 32), range(7)
-_PARTS: dict[str, range | None] = {
-    "year": None,
-    "quarter": _QUARTERS,
-    "month": _MONTHS,
-    "week": range(1, 54),
-    "day": _DAYS,
-    "dow": _WEEKDAYS,
-    "dayofweek": _WEEKDAYS,
-    "isodow": range(1, 8),
-    "doy": range(1, 367),
-    "hour": _HOURS,
-    "minute": range(60),
-}
-_TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute")
 _MAX_NODES = 10_000
 _MAX_DIGITS = 15
-_ALL = 2**30
+_WIDEST = 2**200
 
 
 def compile_expression(node: exp.Expr | None, scope: Scope) -> TypedExpression:
@@ -158,10 +146,6 @@ def _number_of(node: exp.Expr, scope: Scope) -> TypedExpression:
     return as_kind(compile_expression(node, scope), Kind.NUMBER, "an operand")
 
 
-def _text_of(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return as_kind(compile_expression(node, scope), Kind.TEXT, "an operand")
-
-
 def _truth(node: exp.Expr, scope: Scope) -> TypedExpression:
     return as_kind(compile_expression(node, scope), Kind.BOOLEAN, "a condition")
 
@@ -170,9 +154,45 @@ def _truth(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 
 def _arithmetic(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return number_functions.arithmetic(
-        type(node), _number_of(node.this, scope), _number_of(node.expression, scope)
-    )
+    moved = _moved_date(node, scope)
+    if moved is not None:
+        return moved
+    kind = _PLAIN_ARITHMETIC.get(type(node), type(node))
+    return number_functions.arithmetic(kind, _number_of(node.this, scope), _number_of(node.expression, scope))
+
+
+_PLAIN_ARITHMETIC: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.SafeAdd: exp.Add,
+    exp.SafeSubtract: exp.Sub,
+    exp.SafeMultiply: exp.Mul,
+}
+"""SAFE_ADD is NULL where + would fail: as + is here."""
+
+
+def _moved_date(node: exp.Expr, scope: Scope) -> TypedExpression | None:
+    """A date plus or minus an interval or a number of days, or minus a date; None for other operands."""
+    if not isinstance(node, (exp.Add, exp.Sub)):
+        return None
+    left, right, sign = node.this, node.expression, -1 if isinstance(node, exp.Sub) else 1
+    compile_part = partial(compile_expression, scope=scope)
+    if isinstance(left, exp.Interval) and sign > 0:
+        left, right = right, left
+    if isinstance(right, exp.Interval):
+        count, unit = date_functions.read_interval(right, None, compile_part)
+        moment = compile_part(left)
+        if moment.kind is not Kind.DATE:
+            moment = as_kind(moment, Kind.TIMESTAMP, "an operand")
+        return date_functions.shift(moment, sign * count, unit)
+    if isinstance(left, exp.Interval):
+        raise unsupported_here(left)
+    first = compile_part(left)
+    if first.kind is not Kind.DATE:
+        return None
+    second = compile_part(right)
+    if second.kind is Kind.DATE and sign < 0:
+        return date_functions.subtract_dates(first, second, "day")
+    days = known_whole(right, compile_part, -1_000_000, 1_000_000)
+    return date_functions.shift(first, sign * days, "day", is_date=True)
 
 
 def _divided(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -200,24 +220,12 @@ def _unary(
 def _round(node: exp.Expr, scope: Scope) -> TypedExpression:
     check_arguments(node, "this", "decimals")
     decimals = node.args.get("decimals")
-    digits = 0 if decimals is None else _known_whole(decimals, scope, -_MAX_DIGITS, _MAX_DIGITS)
+    digits = (
+        0
+        if decimals is None
+        else known_whole(decimals, partial(compile_expression, scope=scope), -_MAX_DIGITS, _MAX_DIGITS)
+    )
     return number_functions.rounded(_number_of(node.this, scope), digits)
-
-
-def _known_whole(node: exp.Expr, scope: Scope, least: int, most: int) -> int:
-    typed = compile_expression(node, scope)
-    if (
-        not typed.is_literal
-        or not isinstance(typed.value, Fraction)
-        or typed.value.denominator != 1
-        or not least <= typed.value <= most
-    ):
-        raise InvalidInput(
-            "a number of digits or characters is not a whole number written out, or is out of range",
-            why="it must be known beforehand, and mean the same in every engine",
-            fix=f"write a whole number from {least} to {most}",
-        )
-    return int(typed.value)
 
 
 def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpression]:
@@ -226,8 +234,10 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpres
     def build(node: exp.Expr, scope: Scope) -> TypedExpression:
         check_arguments(node, "this")
         inner = _number_of(node.this, scope)
+        is_root = isinstance(node, exp.Sqrt)
+        grows = math.sqrt if is_root else math.log
         return number_functions.guarded(
-            inner, lambda part: type(node)(this=part), compare, is_root=isinstance(node, exp.Sqrt)
+            inner, lambda part: type(node)(this=part), compare, is_root=is_root, grows=grows
         )
 
     return build
@@ -235,8 +245,42 @@ def _guarded(compare: type[exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpres
 
 def _exponential(node: exp.Expr, scope: Scope) -> TypedExpression:
     check_arguments(node, "this")
-    power = TypedExpression(exp.Exp(this=_number_of(node.this, scope).sql), Kind.NUMBER, size=(-2000, 2000))
-    return number_functions.limit_magnitude(power)
+    return number_functions.exponential(_number_of(node.this, scope))
+
+
+def _logarithm(node: exp.Expr, scope: Scope) -> TypedExpression:
+    """LOG(x) to the base of 10, as DuckDB has it, or LOG(base, x)."""
+    check_arguments(node, "this", "expression")
+    if node.args.get("expression") is None:
+        return number_functions.logarithm(_number_of(node.this, scope), 10.0)
+    base = compile_expression(node.this, scope)
+    if not base.is_literal or not isinstance(base.value, Fraction) or base.value <= 1:
+        raise InvalidInput(
+            "the base of a logarithm is not a number above 1 that is written out",
+            why="the logarithm of a base that is a row's own could be anything",
+            fix="write LOG(2, x), LN(x) or LOG10(x)",
+        )
+    return number_functions.logarithm(_number_of(node.expression, scope), float(base.value))
+
+
+def _bucket(node: exp.Expr, scope: Scope) -> TypedExpression:
+    check_arguments(node, "this", "min_value", "max_value", "num_buckets")
+    ends = [compile_expression(node.args.get(name), scope) for name in ("min_value", "max_value")]
+    low, high = (end.value if end.is_literal else None for end in ends)
+    if not isinstance(low, Fraction) or not isinstance(high, Fraction) or not -_WIDEST < low < high < _WIDEST:
+        raise InvalidInput(
+            "the range of WIDTH_BUCKET is not two numbers written out, the smaller one first",
+            why="its parts are public",
+            fix="write WIDTH_BUCKET(x, 0, 100, 10)",
+        )
+    compile_part = partial(compile_expression, scope=scope)
+    count = known_whole(node.args["num_buckets"], compile_part, 1, 10_000)
+    return number_functions.bucket(_number_of(node.this, scope), low, high, count)
+
+
+def _truncated(node: exp.Expr, scope: Scope) -> TypedExpression:
+    check_arguments(node, "this")
+    return number_functions.truncated(_number_of(node.this, scope))
 
 
 def _power(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -248,13 +292,7 @@ def _power(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 def _extreme(node: exp.Expr, scope: Scope) -> TypedExpression:
     parts = [_number_of(part, scope) for part in (node.this, *node.expressions)]
-    return number_functions.extreme(type(node), parts, passes_null=_passes_null(node, "ignore_nulls"))
-
-
-def _passes_null(node: exp.Expr, flag: str) -> bool:
-    """True if a function ignores NULL, as in DuckDB; in GoogleSQL NULL makes it NULL."""
-    argument = node.args.get(flag)
-    return argument is None or bool(argument)
+    return number_functions.extreme(type(node), parts, passes_null=passes_null(node, "ignore_nulls"))
 
 
 # Conditions
@@ -326,27 +364,6 @@ def _in(node: exp.Expr, scope: Scope) -> TypedExpression:
     return make_condition(sql, inner, *(right for _, right in pairs))
 
 
-def _like(node: exp.Expr, scope: Scope) -> TypedExpression:
-    check_arguments(node, "this", "expression", "negate")
-    inner, pattern = _text_of(node.this, scope), _text_of(node.expression, scope)
-    if not pattern.is_literal or not isinstance(pattern.value, str) or "\\" in pattern.value:
-        raise InvalidInput(
-            "a pattern is not written out, or holds a backslash",
-            why="it must be known beforehand, and mean the same in every engine",
-            fix="write the pattern with % and _ only",
-        )
-    text, like = inner.sql, pattern.value
-    if isinstance(node, exp.ILike):
-        text, like = (
-            ascii_lower(text),
-            "".join(letter.lower() if letter.isascii() else letter for letter in like),
-        )
-    sql: exp.Expr = exp.Like(this=exp.Paren(this=text), expression=text_literal(like))
-    if node.args.get("negate"):  # NOT LIKE; older parsers put a NOT around
-        sql = exp.Not(this=exp.Paren(this=sql))
-    return make_condition(sql, inner)
-
-
 def _case(node: exp.Expr, scope: Scope) -> TypedExpression:
     check_arguments(node, "this", "ifs", "default")
     subject = node.args.get("this")
@@ -409,130 +426,7 @@ def _nullif(node: exp.Expr, scope: Scope) -> TypedExpression:
     return TypedExpression(sql, left.kind, left.bounds, keys, size=left.size, is_complete=left.is_complete)
 
 
-# Texts, dates and casts
-
-
-def _text_function(make: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr, Scope], TypedExpression]:
-    def build(node: exp.Expr, scope: Scope) -> TypedExpression:
-        check_arguments(node, "this")
-        return TypedExpression(make(_text_of(node.this, scope).sql), Kind.TEXT)
-
-    return build
-
-
-def _length(node: exp.Expr, scope: Scope) -> TypedExpression:
-    inner = _text_of(node.this, scope)
-    return TypedExpression(
-        exp.Cast(this=exp.Length(this=inner.sql), to=DOUBLE.copy()), Kind.NUMBER, size=(0, 40)
-    )
-
-
-def _substring(node: exp.Expr, scope: Scope) -> TypedExpression:
-    check_arguments(node, "this", "start", "length")
-    # From 0 on or from behind, or a negative length: engines disagree on these.
-    start, length = (node.args.get(name) for name in ("start", "length"))
-    first = 1 if start is None else _known_whole(start, scope, 1, MAX_TEXT_LENGTH)
-    some = None if length is None else _known_whole(length, scope, 0, MAX_TEXT_LENGTH)
-    inner = _text_of(node.this, scope)
-    # To its end, where no length is given; no text is a thousand times a million letters long.
-    most = exp.Literal.number(_ALL if some is None else some)
-    return TypedExpression(
-        exp.Substring(this=inner.sql, start=exp.Literal.number(first), length=most), Kind.TEXT
-    )
-
-
-def _left(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return _substring(
-        exp.Substring(this=node.this, start=exp.Literal.number(1), length=node.expression), scope
-    )
-
-
-def _joined(node: exp.Expr, scope: Scope) -> TypedExpression:
-    parts = [
-        _text_of(part, scope)
-        for part in ((node.this, node.expression) if isinstance(node, exp.DPipe) else node.expressions)
-    ]
-    if isinstance(node, exp.Concat) and _passes_null(node, "coalesce"):
-        empty = text_literal("")
-        parts = [replace(part, sql=exp.Coalesce(this=part.sql, expressions=[empty.copy()])) for part in parts]
-    total = parts[0].sql
-    for part in parts[1:]:
-        both = exp.DPipe(this=total, expression=part.sql, safe=True)
-        # Doubled again and again a text would be longer than the engine bears, on some rows only.
-        total = exp.Substring(
-            this=both, start=exp.Literal.number(1), length=exp.Literal.number(MAX_TEXT_LENGTH)
-        )
-    return TypedExpression(total, Kind.TEXT)
-
-
-def _starts(node: exp.Expr, scope: Scope) -> TypedExpression:
-    inner, prefix = _text_of(node.this, scope), _text_of(node.expression, scope)
-    return make_condition(exp.StartsWith(this=inner.sql, expression=prefix.sql), inner, prefix)
-
-
-def _moment_of(node: exp.Expr, scope: Scope) -> TypedExpression:
-    inner = compile_expression(node, scope)
-    if inner.kind is Kind.DATE:
-        return inner
-    return as_kind(inner, Kind.TIMESTAMP, "an operand")
-
-
-def _part(name: str, node: exp.Expr, scope: Scope) -> TypedExpression:
-    if name not in _PARTS:
-        raise InvalidInput(
-            f"{name[:20]} is not a part of a date that is known here",
-            why="engines disagree on the others",
-            fix=f"use one of: {', '.join(_PARTS)}",
-        )
-    known = _PARTS[name]
-    inner = _moment_of(node, scope)
-    if name in {"hour", "minute"}:
-        inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
-    part = {"dayofweek": "dow"}.get(name, name)
-    sql = exp.Cast(this=exp.Extract(this=exp.Var(this=part.upper()), expression=inner.sql), to=DOUBLE.copy())
-    keys = None if known is None else (*(float(value) for value in known), *null_key(inner))
-    bounds = None if known is None else (Fraction(known[0]), Fraction(known[-1]))
-    return TypedExpression(sql, Kind.NUMBER, bounds, keys, size=(0, 14), is_complete=keys is not None)
-
-
-def _extract(node: exp.Expr, scope: Scope) -> TypedExpression:
-    return _part(node.this.name.lower(), node.expression, scope)
-
-
-def _named_part(name: str) -> Callable[[exp.Expr, Scope], TypedExpression]:
-    def build(node: exp.Expr, scope: Scope) -> TypedExpression:
-        check_arguments(node, "this")
-        return _part(name, node.this, scope)
-
-    return build
-
-
-def _truncated(node: exp.Expr, scope: Scope) -> TypedExpression:
-    unit = node.args["unit"].name.lower()
-    if unit not in _TRUNCATED or node.args.get("zone"):
-        raise InvalidInput(
-            f"dates are not cut to a {unit[:20]} here",
-            why="engines disagree on it",
-            fix=f"use one of: {', '.join(_TRUNCATED)}",
-        )
-    inner = _moment_of(node.this, scope)
-    if unit in {"hour", "minute"}:
-        inner = as_kind(inner, Kind.TIMESTAMP, "an operand")
-    cut = exp.TimestampTrunc(this=inner.sql, unit=exp.Var(this=unit.upper()))
-    return TypedExpression(exp.Cast(this=cut, to=exp.DataType.build(SQL_TYPES[inner.kind])), inner.kind)
-
-
-def _days_between(node: exp.Expr, scope: Scope) -> TypedExpression:
-    unit = node.args.get("unit")
-    if unit is not None and unit.name.lower() != "day":
-        raise InvalidInput(
-            "dates are subtracted in days", why="engines disagree on the rest", fix="use 'day'"
-        )
-    left, right = (
-        as_kind(compile_expression(part, scope), Kind.DATE, "a date") for part in (node.this, node.expression)
-    )
-    days = exp.DateDiff(this=left.sql, expression=right.sql, unit=exp.Var(this="DAY"))
-    return TypedExpression(exp.Cast(this=days, to=DOUBLE.copy()), Kind.NUMBER, size=(0, 22))
+# Casts
 
 
 def _cast(node: exp.Expr, scope: Scope) -> TypedExpression:
@@ -542,17 +436,25 @@ def _cast(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 Builder = Callable[[exp.Expr, Scope], TypedExpression]
 
+
+def _bind(build: text_functions.Builder) -> Builder:
+    """A builder of another module, which gets a function that compiles the parts."""
+    return lambda node, scope: build(node, partial(compile_expression, scope=scope))
+
+
 _BUILDERS: dict[type[exp.Expr], Builder] = {
+    **{kind: _bind(build) for kind, build in text_functions.BUILDERS.items()},
+    **{kind: _bind(build) for kind, build in date_functions.BUILDERS.items()},
     exp.Literal: _literal,
     exp.Boolean: _boolean,
     exp.Null: _null,
     exp.Column: _column,
     exp.Paren: _paren,
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _arithmetic),
-    exp.Div: _divided,
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, *_PLAIN_ARITHMETIC), _arithmetic),
+    **dict.fromkeys((exp.Div, exp.SafeDivide), _divided),
     exp.IntDiv: _whole_division,
     exp.Mod: _remainder,
-    exp.Neg: _unary(number_functions.negated),
+    **dict.fromkeys((exp.Neg, exp.SafeNegate), _unary(number_functions.negated)),
     exp.Floor: _unary(number_functions.floor),
     exp.Ceil: _unary(number_functions.ceiling),
     exp.Abs: _unary(number_functions.absolute),
@@ -560,6 +462,9 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Sqrt: _guarded(exp.GTE),
     exp.Ln: _guarded(exp.GT),
     exp.Exp: _exponential,
+    exp.Log: _logarithm,
+    exp.Trunc: _truncated,
+    exp.WidthBucket: _bucket,
     exp.Sign: _unary(number_functions.sign),
     exp.Pow: _power,
     **dict.fromkeys((exp.Least, exp.Greatest), _extreme),
@@ -569,29 +474,9 @@ _BUILDERS: dict[type[exp.Expr], Builder] = {
     exp.Between: _between,
     exp.Is: _is,
     exp.In: _in,
-    **dict.fromkeys((exp.Like, exp.ILike), _like),
     exp.Case: _case,
     exp.If: _if,
     exp.Coalesce: _coalesce,
     exp.Nullif: _nullif,
-    exp.Lower: _text_function(ascii_lower),
-    exp.Upper: _text_function(ascii_upper),
-    exp.Trim: _text_function(lambda text: exp.Trim(this=text, expression=text_literal(" "))),
-    exp.Length: _length,
-    exp.Substring: _substring,
-    exp.Left: _left,
-    **dict.fromkeys((exp.DPipe, exp.Concat), _joined),
-    exp.StartsWith: _starts,
-    exp.Extract: _extract,
-    exp.Year: _named_part("year"),
-    exp.Quarter: _named_part("quarter"),
-    exp.Month: _named_part("month"),
-    exp.Week: _named_part("week"),
-    exp.Day: _named_part("day"),
-    exp.DayOfWeek: _named_part("dow"),
-    exp.Hour: _named_part("hour"),
-    exp.Minute: _named_part("minute"),
-    **dict.fromkeys((exp.TimestampTrunc, exp.DateTrunc), _truncated),
-    **dict.fromkeys((exp.DateDiff,), _days_between),
     **dict.fromkeys((exp.Cast, exp.TryCast), _cast),
 }

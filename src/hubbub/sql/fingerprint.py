@@ -25,6 +25,8 @@ from hubbub.unit import Unit
 __all__ = ["fingerprint", "histogram_conditions"]
 
 _KIND, _CONTRIBUTIONS = "question/1", "contributions/1"
+_SAID_ONLY = frozenset({"text", "now", "derived_bounds"})
+"""What is only told to people; the time and the bounds themselves are in the rest."""
 _PUBLIC = ("unit", "epsilon", "delta", "contribution_bounds", "is_gaussian", "confidence")
 
 
@@ -33,7 +35,7 @@ def fingerprint(plan: Plan, origin: Any = None) -> str:
     query = {
         part.name: _plain(getattr(plan.query, part.name))
         for part in dataclasses.fields(plan.query)
-        if part.name != "text"
+        if part.name not in _SAID_ONLY
     }
     rest = {name: _plain(getattr(plan, name)) for name in _PUBLIC}
     # A limit from an earlier histogram is named by the charge that paid for it. Somebody who did not pay may

@@ -22,13 +22,20 @@ __all__ = ["FunctionEntry", "find_nearest", "list_entries", "render_markdown"]
 
 _ROW_EXAMPLES = """
     x + y ; x - y ; x * y ; x / y ; x // y ; x % y ; -x ; ABS(x) ; FLOOR(x) ; CEIL(x) ; ROUND(x, 2)
-    ; SIGN(x) ; SQRT(x) ; LN(x) ; EXP(x) ; POWER(x, 2) ; LEAST(x, y) ; GREATEST(x, y) ; x = y ; x <
-    y ; x BETWEEN 1 AND 2 ; x IN (1, 2) ; x IS NULL ; t LIKE 'a%' ; t ILIKE 'a%' ; b AND b ; b OR b
-    ; NOT b ; CASE WHEN b THEN x ELSE y END ; IF(b, x, y) ; COALESCE(x, y) ; NULLIF(x, y) ; LOWER(t)
-    ; UPPER(t) ; TRIM(t) ; LENGTH(t) ; SUBSTRING(t, 1, 2) ; LEFT(t, 2) ; t || t ; CONCAT(t, t) ;
-    STARTS_WITH(t, 'a') ; EXTRACT(year FROM d) ; YEAR(d) ; QUARTER(d) ; MONTH(d) ; WEEK(d) ; DAY(d)
-    ; DAYOFWEEK(d) ; HOUR(m) ; MINUTE(m) ; DATE_TRUNC('month', d) ; DATE_DIFF('day', d, d) ; CAST(t
-    AS DOUBLE) ; CAST(x AS VARCHAR) ; CAST(t AS DATE) ; CAST(m AS DATE) ; TRY_CAST(t AS TIMESTAMP)
+    ; TRUNC(x) ; SIGN(x) ; SQRT(x) ; LN(x) ; LOG(x) ; LOG10(x) ; LOG2(x) ; LOG(3, x) ; EXP(x) ;
+    POWER(x, 2) ; POWER(x, y) ; WIDTH_BUCKET(x, 0, 100, 10) ; SAFE_DIVIDE(x, y) ; LEAST(x, y) ;
+    GREATEST(x, y) ; x = y ; x < y ; x BETWEEN 1 AND 2 ; x IN (1, 2) ; x IS NULL ; t LIKE 'a%' ; t
+    ILIKE 'a%' ; b AND b ; b OR b ; NOT b ; CASE WHEN b THEN x ELSE y END ; IF(b, x, y) ;
+    COALESCE(x, y) ; NULLIF(x, y) ; LOWER(t) ; UPPER(t) ; TRIM(t) ; LTRIM(t) ; RTRIM(t) ; LENGTH(t)
+    ; SUBSTRING(t, 1, 2) ; LEFT(t, 2) ; RIGHT(t, 2) ; LPAD(t, 5, '0') ; REPLACE(t, 'a', 'b') ;
+    SPLIT_PART(t, '-', 2) ; POSITION('a' IN t) ; t || t ; CONCAT(t, t) ; STARTS_WITH(t, 'a') ;
+    ENDS_WITH(t, 'a') ; CONTAINS(t, 'a') ; REGEXP_MATCHES(t, '^a') ; REGEXP_FULL_MATCH(t, 'a+') ;
+    REGEXP_EXTRACT(t, '[0-9]+') ; EXTRACT(year FROM d) ; YEAR(d) ; QUARTER(d) ; MONTH(d) ; WEEK(d)
+    ; DAY(d) ; DAYOFWEEK(d) ; ISODOW(d) ; DAYOFYEAR(d) ; HOUR(m) ; MINUTE(m) ; SECOND(m) ;
+    DAYNAME(d) ; MONTHNAME(d) ; LAST_DAY(d) ; DATE_TRUNC('month', d) ; DATE_DIFF('month', d, d) ; d
+    - d ; d + 7 ; m - INTERVAL 30 MINUTE ; DATE_ADD(m, INTERVAL 1 MONTH) ; ADD_MONTHS(d, 3) ;
+    STRFTIME(m, '%Y-%m') ; STRPTIME(t, '%d/%m/%Y') ; CAST(t AS DOUBLE) ; CAST(x AS VARCHAR) ;
+    CAST(t AS DATE) ; CAST(m AS DATE) ; TRY_CAST(t AS TIMESTAMP)
 """
 _AGGREGATES = """
     COUNT(*) ; COUNT(x) ; COUNT(DISTINCT x) ; COUNT_IF(b) ; SUM(x) ; AVG(x) ; VARIANCE(x) ;
@@ -48,28 +55,26 @@ _SCOPE = Scope(
     }
 )
 _NEAREST = {
-    "LOG": "LN",
-    "LOG10": "LN",
-    "LOG2": "LN",
+    "CBRT": "POWER",
     "STDEV": "STDDEV",
     "CHAR_LENGTH": "LENGTH",
     "LEN": "LENGTH",
-    "STRFTIME": "EXTRACT",
-    "TIME_TO_STR": "EXTRACT",
-    "TO_CHAR": "EXTRACT",
-    "DAYNAME": "DAYOFWEEK",
-    "MONTHNAME": "MONTH",
-    "REGEXP_MATCHES": "LIKE",
-    "REGEXP_LIKE": "LIKE",
-    "CONTAINS": "LIKE",
-    "STR_POSITION": "LIKE",
-    "REGEXP_EXTRACT": "SUBSTRING",
-    "SPLIT_PART": "SUBSTRING",
-    "RIGHT": "SUBSTRING",
-    "REPLACE": "CASE",
-    "DATE_ADD": "DATE_DIFF",
-    "DATE_SUB": "DATE_DIFF",
+    "TIMESTAMP_DIFF": "DATE_DIFF",
+    "DATE_BIN": "DATE_TRUNC",
+    "TIME_TRUNC": "DATE_TRUNC",
+    "TO_CHAR": "STRFTIME",
+    "TO_DATE": "STRPTIME",
+    "TIME_TO_UNIX": "DATE_DIFF",
+    "MAKE_DATE": "CAST",
+    "DATE_FROM_PARTS": "CAST",
+    "REGEXP_REPLACE": "REPLACE",
+    "REGEXP_EXTRACT_ALL": "REGEXP_EXTRACT",
+    "REGEXP_COUNT": "REGEXP_MATCHES",
+    "SIMILAR_TO": "REGEXP_MATCHES",
+    "SPLIT": "SPLIT_PART",
+    "CONCAT_WS": "CONCAT",
     "INITCAP": "UPPER",
+    "TRANSLATE": "REPLACE",
     "ARRAY_AGG": "COUNT",
     "LIST": "COUNT",
     "GROUP_CONCAT": "COUNT",
@@ -77,6 +82,7 @@ _NEAREST = {
     "MODE": "COUNT",
     "ANY_VALUE": "MEDIAN",
     "ARG_MAX": "MAX",
+    "REGR_SLOPE": "COVAR_POP",
 }
 """For functions of other names, the one that does most of the same."""
 

@@ -7,18 +7,15 @@ here makes a query acceptable by itself: what comes out is analyzed as if it had
 Proof: docs/proofs/bounding.md, "Spellings"
 """
 
-from calendar import monthrange
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from datetime import date, timedelta
-from fractions import Fraction
 from itertools import count
 
 from sqlglot import exp
 
 from hubbub.engines.schema import Table
 from hubbub.errors import InvalidInput
-from hubbub.sql.parser import PER_ROW, Options
+from hubbub.sql import spellings
+from hubbub.sql.parser import Options
 from hubbub.sql.unit_windows import has_aggregate
 
 __all__ = ["normalize"]
@@ -89,12 +86,12 @@ class _Normalizer:
         self._names = {node.name.lower() for node in rewritten.find_all(exp.Identifier)}
         self._ctes = {cte.alias.lower() for cte in rewritten.find_all(exp.CTE)}
         self._drop_prefixes(rewritten)
-        _fold_dates(rewritten)
+        spellings.fold_dates(rewritten)
         for node in list(rewritten.find_all(exp.Like, exp.ILike)):
             if node.args.get("negate"):
                 node.set("negate", None)
                 node.replace(exp.Not(this=exp.Paren(this=node.copy())))
-        _rename_functions(rewritten)
+        spellings.rename_functions(rewritten)
         rewritten = self._set_operations(rewritten)
         for select in reversed(list(rewritten.find_all(exp.Select))):
             self._select(select, is_top=select is rewritten)
@@ -415,79 +412,6 @@ class _Normalizer:
         if select.args.get("with_") is not None:
             outer.set("with_", select.args["with_"].copy())
         select.replace(outer)
-
-
-_SPELLINGS: dict[str, type[exp.Expr]] = {
-    **dict.fromkeys(("var", "variance_samp"), exp.Variance),
-    "varp": exp.VariancePop,
-    **dict.fromkeys(("std", "stdev"), exp.Stddev),
-    "stdevp": exp.StddevPop,
-}
-
-
-def _rename_functions(statement: exp.Expr) -> None:
-    """Other spellings of functions that are known."""
-    for node in list(statement.find_all(exp.Anonymous)):
-        name = str(node.this).lower()
-        if name in _SPELLINGS and len(node.expressions) == 1:
-            node.replace(_SPELLINGS[name](this=node.expressions[0].copy()))
-        elif name == "iff" and len(node.expressions) == 3:
-            test, true, false = (part.copy() for part in node.expressions)
-            node.replace(exp.Case(ifs=[exp.If(this=test, true=true)], default=false))
-    for approximate in list(statement.find_all(exp.ApproxDistinct)):
-        approximate.replace(exp.Count(this=exp.Distinct(expressions=[approximate.this.copy()])))
-    for bracket in list(statement.find_all(exp.Bracket)):
-        call = bracket.this
-        inner = call.expressions[0] if isinstance(call, exp.Anonymous) and str(call.this) == PER_ROW else call
-        place = bracket.expressions[0] if len(bracket.expressions) == 1 else None
-        if not isinstance(inner, exp.ApproxQuantiles) or not isinstance(place, exp.Literal):
-            continue
-        parts = inner.expression
-        if not isinstance(parts, exp.Literal) or not (place.this + parts.this).isdigit():
-            continue
-        share = Fraction(int(place.this) - int(bracket.args.get("offset") or 0), int(parts.this))
-        if not 0 <= share <= 1:
-            continue
-        quantile: exp.Expr = exp.PercentileCont(
-            this=inner.this.copy(), expression=exp.Literal.number(float(share))
-        )
-        if share in {0, 1}:
-            quantile = (exp.Max if share else exp.Min)(this=inner.this.copy())
-        replacement = call.copy()
-        if inner is call:
-            replacement = quantile
-        else:
-            replacement.set("expressions", [quantile, *(part.copy() for part in call.expressions[1:])])
-        bracket.replace(replacement)
-
-
-_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_DAYS = {"DAY": 1, "WEEK": 7}
-
-
-def _fold_dates(statement: exp.Expr) -> None:
-    """A date that is written out, plus or minus an interval that is, as a date."""
-    for node in reversed(list(statement.find_all(exp.Add, exp.Sub))):
-        moment, interval = node.this.unnest(), node.expression
-        if not isinstance(interval, exp.Interval) or not isinstance(moment, exp.Cast):
-            continue
-        number, unit = interval.this, str(interval.args.get("unit") or "").upper()
-        is_date = moment.args["to"].this is exp.DataType.Type.DATE and isinstance(moment.this, exp.Literal)
-        if not is_date or not isinstance(number, exp.Literal) or not number.this.isdigit():
-            continue
-        count_of = int(number.this) * (1 if isinstance(node, exp.Add) else -1)
-        with suppress(ValueError, OverflowError):
-            day = date.fromisoformat(moment.this.this)
-            if unit in _MONTHS:
-                year, month = divmod(12 * day.year + day.month - 1 + count_of * _MONTHS[unit], 12)
-                last = monthrange(year, month + 1)[1]
-                day = date(year, month + 1, min(day.day, last))
-            elif unit in _DAYS:
-                day += timedelta(days=count_of * _DAYS[unit])
-            else:
-                continue
-            literal = exp.Literal.string(day.isoformat())
-            node.replace(exp.Cast(this=literal, to=exp.DataType.build("DATE")))
 
 
 def _is_simple(select: exp.Select) -> bool:

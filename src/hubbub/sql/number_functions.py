@@ -14,41 +14,30 @@ from fractions import Fraction
 import sqlglot
 from sqlglot import exp
 
+from hubbub.engines.dialect import call
 from hubbub.engines.schema import Bounds, Kind, Magnitude
 from hubbub.engines.total_functions import (
     DOUBLE,
-    MIN_DATETIME,
-    SQL_TYPES,
     clamp_magnitude,
-    drop_zero_sign,
     format_double,
-    format_number,
     number_literal,
-    parse_text,
 )
-from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql.scalar_types import (
-    TypedExpression,
-    as_kind,
-    copy_expression,
-    make_condition,
-    number_constant,
-    parenthesize,
-    parse_datetime,
-)
+from hubbub.sql.scalar_types import TypedExpression, copy_expression, null_key, number_constant, parenthesize
 from hubbub.sql.value_parts import TINY
 
 __all__ = [
     "absolute",
     "arithmetic",
     "as_column",
-    "cast_to",
+    "bucket",
     "ceiling",
     "exact_sum",
+    "exponential",
     "extreme",
     "floor",
     "guarded",
     "limit_magnitude",
+    "logarithm",
     "negated",
     "power",
     "quotient",
@@ -180,10 +169,9 @@ def _interval(kind: type[exp.Expr], left: Bounds | None, right: Bounds | None) -
 def quotient(left: TypedExpression, right: TypedExpression) -> TypedExpression:
     """A quotient; NULL if the divisor is 0."""
     bounds = None
-    if left.bounds is not None and right.is_literal and right.value:
-        assert isinstance(right.value, Fraction)
-        ends = sorted(end / right.value for end in left.bounds)
-        bounds = (ends[0], ends[1])
+    if left.bounds is not None and right.bounds is not None and (right.bounds[0] > 0 or right.bounds[1] < 0):
+        corners = [above / below for above in left.bounds for below in right.bounds]
+        bounds = (min(corners), max(corners))
     left, right, size = _limit_operands(exp.Div, left, right)
     below = exp.Nullif(this=right.sql, expression=exp.Literal.number(0))
     sql = exp.Div(this=parenthesize(left.sql), expression=below, typed=False, safe=False)
@@ -199,7 +187,17 @@ def remainder(left: TypedExpression, right: TypedExpression) -> TypedExpression:
     a, b = absolute(left), absolute(right)
     times = floor(quotient(_copy_number(a), _copy_number(b)))
     rest = arithmetic(exp.Sub, a, arithmetic(exp.Mul, b, times))
-    return arithmetic(exp.Mul, sign(_copy_number(left)), rest)
+    return replace(arithmetic(exp.Mul, sign(_copy_number(left)), rest), bounds=_rest_bounds(left, right))
+
+
+def _rest_bounds(left: TypedExpression, right: TypedExpression) -> Bounds | None:
+    """A remainder is smaller than the divisor, and has the sign of the dividend."""
+    if right.bounds is None:
+        return None
+    most = max(map(abs, right.bounds))
+    low, high = left.bounds or (-most, most)
+    bounds = (-min(most, max(-low, Fraction(0))), min(most, max(high, Fraction(0))))
+    return bounds if bounds[0] < bounds[1] else None
 
 
 def negated(number: TypedExpression) -> TypedExpression:
@@ -242,7 +240,14 @@ def rounded(number: TypedExpression, digits: int) -> TypedExpression:
     power = number_constant(10.0 ** abs(digits))
     scale, back = (exp.Mul, exp.Div) if digits >= 0 else (exp.Div, exp.Mul)
     whole = _nearest(_scaled(scale, number, power)) if digits else _nearest(number)
-    return _scaled(back, whole, power) if digits else whole
+    result = _scaled(back, whole, power) if digits else whole
+    ends = number.bounds and tuple(_round_end(end, digits) for end in number.bounds)
+    return replace(result, bounds=(ends[0], ends[1]) if ends else None)
+
+
+def _round_end(end: Fraction, digits: int) -> Fraction:
+    step = Fraction(10) ** -digits
+    return (1 if end >= 0 else -1) * math.floor(abs(end) / step + Fraction(1, 2)) * step
 
 
 def _scaled(kind: type[exp.Expr], number: TypedExpression, power: TypedExpression) -> TypedExpression:
@@ -299,8 +304,10 @@ def square(number: TypedExpression) -> TypedExpression:
     """The number times itself."""
     product = arithmetic(exp.Mul, _in_parentheses(number), _in_parentheses(_copy_number(number)))
     sql = exp.Mul(this=product.sql.this.copy(), expression=product.sql.this.copy())
-    bounds = product.bounds and (max(Fraction(0), product.bounds[0]), product.bounds[1])
-    return TypedExpression(sql, Kind.NUMBER, bounds, size=product.size)
+    size = absolute(number).bounds
+    return TypedExpression(
+        sql, Kind.NUMBER, size and (size[0] * size[0], size[1] * size[1]), size=product.size
+    )
 
 
 def guarded(
@@ -309,18 +316,88 @@ def guarded(
     compare: type[exp.Expr],
     *,
     is_root: bool = False,
+    grows: Callable[[float], float] | None = None,
 ) -> TypedExpression:
     """A function of numbers above 0 (or from 0 on); NULL elsewhere. Results other than roots are clamped.
 
     The guard is inside the argument, because an engine may evaluate a branch of CASE that it does not take.
+
+    Args:
+        number: the argument.
+        make: makes the call.
+        compare: the comparison with 0 that must hold.
+        is_root: True for the square root, which is always in range.
+        grows: the function itself, if it grows with its argument: then bounds follow from bounds.
     """
     inside = compare(this=number.sql, expression=exp.Literal.number(0))
     sql = make(exp.Case(ifs=[exp.If(this=inside, true=copy_expression(number.sql))]))
+    bounds = None
+    if grows is not None and number.bounds is not None:
+        low, high = number.bounds
+        bounds = _image((max(low, Fraction(0)), high) if compare is exp.GTE else (low, high), grows)
     if is_root:
-        low, high = number.size
-        return TypedExpression(sql, Kind.NUMBER, size=(low // 2 - 1, high // 2 + 1))
+        least, most = number.size
+        return TypedExpression(sql, Kind.NUMBER, bounds, size=(least // 2 - 1, most // 2 + 1))
     copy_expression(sql)
-    return TypedExpression(clamp_magnitude(sql), Kind.NUMBER, size=_KEPT)
+    return TypedExpression(clamp_magnitude(sql), Kind.NUMBER, bounds, size=_KEPT)
+
+
+def _image(bounds: Bounds, grows: Callable[[float], float]) -> Bounds | None:
+    """The bounds of a growing function; None where it has none, as ln has at 0."""
+    try:
+        low, high = (Fraction(grows(float(end))) for end in bounds)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
+    return low, high
+
+
+def exponential(number: TypedExpression) -> TypedExpression:
+    """The number e to the power of another, clamped."""
+    power_of = TypedExpression(exp.Exp(this=number.sql), Kind.NUMBER, size=(-2000, 2000))
+    bounds = None if number.bounds is None else _image(number.bounds, math.exp)
+    return replace(limit_magnitude(power_of), bounds=bounds)
+
+
+def logarithm(number: TypedExpression, base: float) -> TypedExpression:
+    """The logarithm to the base of 10, 2, or another number above 1; NULL from 0 downwards."""
+    own = {10.0: ("LOG10", math.log10), 2.0: ("LOG2", math.log2)}.get(base)
+    if own is None:
+        natural = guarded(number, lambda part: exp.Ln(this=part), exp.GT, grows=math.log)
+        return quotient(natural, number_constant(math.log(base)))
+    name, grows = own
+    return guarded(number, lambda part: call(name, part), exp.GT, grows=grows)
+
+
+def bucket(number: TypedExpression, low: Fraction, high: Fraction, count: int) -> TypedExpression:
+    """The number of the part of a range, cut into equal ones, that a number is in.
+
+    0 below the range; one more than there are parts from its end on.
+    """
+    copy_expression(number.sql)
+    first, last = number_literal(low), number_literal(high)
+    kept = limit_magnitude(_copy_number(number)).sql  # the quotient of what is tiny would be no double
+    clamped = exp.Greatest(this=kept, expressions=[first.copy()], ignore_nulls=True)
+    inside: exp.Expr = exp.Least(this=clamped, expressions=[last.copy()], ignore_nulls=True)
+    share = exp.Div(
+        this=exp.Paren(this=exp.Sub(this=inside, expression=first.copy())),
+        expression=number_literal(high - low),
+        typed=False,
+        safe=False,
+    )
+    place = exp.Floor(this=exp.Mul(this=share, expression=number_literal(count)))
+    whole = exp.Least(this=place, expressions=[number_literal(count - 1)], ignore_nulls=True)
+    x = parenthesize(number.sql)
+    ifs = [
+        exp.If(this=exp.LT(this=x.copy(), expression=first), true=number_literal(0)),
+        exp.If(this=exp.GTE(this=x.copy(), expression=last), true=number_literal(count + 1)),
+        exp.If(
+            this=exp.Not(this=exp.Is(this=exp.Paren(this=x.copy()), expression=exp.Null())),
+            true=exp.Add(this=whole, expression=number_literal(1)),
+        ),
+    ]
+    keys = (*(float(each) for each in range(count + 2)), *null_key(number))
+    bounds = (Fraction(0), Fraction(count + 1))
+    return TypedExpression(exp.Case(ifs=ifs), Kind.NUMBER, bounds, keys, size=(0, 40), is_complete=True)
 
 
 def power(base: TypedExpression, exponent: TypedExpression) -> TypedExpression:
@@ -347,7 +424,23 @@ def power(base: TypedExpression, exponent: TypedExpression) -> TypedExpression:
         (_same(n, exp.Floor(this=n.copy())), opposite),
     )
     sql = exp.Case(ifs=[exp.If(this=test.copy(), true=value.copy()) for test, value in cases])
-    return TypedExpression(sql, Kind.NUMBER, size=_union_magnitude(size.size, (0, 0)))
+    bounds = _power_bounds(base.bounds, exponent)
+    return TypedExpression(sql, Kind.NUMBER, bounds, size=_union_magnitude(size.size, (0, 0)))
+
+
+def _power_bounds(base: Bounds | None, exponent: TypedExpression) -> Bounds | None:
+    """Where the exponent is written out and positive: the power grows, or that of the absolute value does."""
+    if base is None or not exponent.is_literal or not isinstance(exponent.value, Fraction):
+        return None
+    number = exponent.value
+    low, high = base
+    if number <= 0 or number > 1000:
+        return None
+    if number.denominator != 1:
+        low, high = max(low, Fraction(0)), max(high, Fraction(0))
+    elif number % 2 == 0:
+        low, high = max(Fraction(0), low, -high), max(abs(low), abs(high))
+    return _image((low, high), lambda end: math.copysign(abs(end) ** float(number), end))
 
 
 def _same(left: exp.Expr, right: exp.Expr) -> exp.Expr:
@@ -385,136 +478,3 @@ def extreme(kind: type[exp.Expr], parts: list[TypedExpression], *, passes_null: 
     if low is not None and high is not None:
         return TypedExpression(sql, Kind.NUMBER, (low, high), size=size)
     return TypedExpression(sql, Kind.NUMBER, half=(low, high), size=size)
-
-
-# Casts: a value of one kind as another, NULL where the engine's own cast would fail.
-#
-# A double becomes an integer as DuckDB makes one, halves to the even one; where a text is read as an integer,
-# or a number becomes a decimal, halves are rounded away from zero. What is beyond the type is NULL.
-#
-# Proved in docs/proofs/bounding.md, "Rows
-
-_WHOLE = {
-    "TINYINT": (-(2**7), 2**7),
-    "SMALLINT": (-(2**15), 2**15),
-    "INT": (-(2**31), 2**31),
-    "BIGINT": (-(2**63), 2**63),
-    "INT128": (-(2**127), 2**127),
-    "UINT": (0, 2**32),
-    "UBIGINT": (0, 2**64),
-}
-"""The least integer of each type, and the first that is too large."""
-_CASTS = {
-    # A FLOAT is a double here: no engine's own single precision is used.
-    **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL", *_WHOLE), Kind.NUMBER),
-    **dict.fromkeys(("VARCHAR", "TEXT", "CHAR", "NVARCHAR"), Kind.TEXT),
-    "BOOLEAN": Kind.BOOLEAN,
-    "DATE": Kind.DATE,
-    **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"), Kind.TIMESTAMP),
-}
-_MAX_SCALE = 15
-
-
-def cast_to(inner: TypedExpression, to: exp.Expr) -> TypedExpression:
-    """Cast the value to this type."""
-    name = to.this.name if isinstance(to, exp.DataType) and not to.args.get("nested") else ""
-    kind = _CASTS.get(name)
-    if kind is None:
-        raise InvalidInput(
-            "a cast is to a type that is not known here",
-            why="only casts that can be done safely on any row are",
-            fix="cast to DOUBLE, INTEGER, VARCHAR, BOOLEAN, DATE or TIMESTAMP",
-        )
-    if name == "DECIMAL":
-        return _decimal(inner, *_precision(to))
-    if inner.kind is Kind.BOOLEAN and kind is Kind.NUMBER:
-        return as_kind(inner, kind, "a boolean")
-    if inner.is_literal and isinstance(inner.value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return parse_datetime(inner.value, kind)
-    cast = inner if inner.kind is kind else _converted(inner, kind)
-    if name in _WHOLE:
-        # A literal such as 2.5 is a decimal to DuckDB.
-        return _whole_in_range(
-            cast, *_WHOLE[name], to_even=inner.kind is Kind.NUMBER and not inner.is_literal
-        )
-    return cast
-
-
-def _whole_in_range(number: TypedExpression, first: int, beyond: int, *, to_even: bool) -> TypedExpression:
-    whole = rounded_to_even(number) if to_even else rounded(number, 0)
-    # −128.5 is even as −128, 127.5 as 128.
-    least = exp.GTE if to_even or first < -(2**53) else exp.GT
-    inside = exp.And(
-        this=least(this=parenthesize(copy_expression(number.sql)), expression=number_literal(first - 0.5)),
-        expression=exp.LT(
-            this=parenthesize(copy_expression(number.sql)), expression=number_literal(beyond - 0.5)
-        ),
-    )
-    return _only_if(inside, whole, number, 1)
-
-
-def _decimal(inner: TypedExpression, precision: int, scale: int) -> TypedExpression:
-    """Rounds to `scale` decimal places; NULL where there are too many digits before the point."""
-    if inner.kind is Kind.BOOLEAN or (inner.is_literal and inner.value is None):
-        return as_kind(inner, Kind.NUMBER, "what is cast")
-    if inner.kind is not Kind.NUMBER:
-        raise Unsupported(
-            f"a {inner.kind.value} is cast to a DECIMAL",
-            why="its digits would be converted to a double first, which rounds halves differently",
-            fix="write ROUND(CAST(… AS DOUBLE), 2)",
-        )
-    decimal = rounded(inner, scale)
-    most = Fraction(10) ** (precision - scale) - Fraction(1, 2 * 10**scale)
-    inside = exp.LT(this=exp.Abs(this=copy_expression(inner.sql)), expression=number_literal(most))
-    return _only_if(inside, decimal, inner, Fraction(1, 10**scale))
-
-
-def _only_if(
-    inside: exp.Expr, result: TypedExpression, number: TypedExpression, off: Fraction | int
-) -> TypedExpression:
-    """NULL unless the number is in range; the result differs from it by at most this."""
-    bounds = number.bounds and (number.bounds[0] - off, number.bounds[1] + off)
-    return replace(result, sql=exp.Case(ifs=[exp.If(this=inside, true=result.sql)]), bounds=bounds)
-
-
-def _precision(to: exp.Expr) -> tuple[int, int]:
-    """Precision and scale of a DECIMAL: 18 and 3 by default."""
-    texts = [param.this.name if isinstance(param, exp.DataTypeParam) else "" for param in to.expressions]
-    digits = [int(each) if each.isdigit() else -1 for each in texts] or [18, 3]
-    precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
-    if len(digits) > 2 or not 1 <= precision <= 38 or not 0 <= scale <= min(precision, _MAX_SCALE):
-        raise Unsupported(
-            "a DECIMAL has more digits than are known here",
-            why=f"a double has no more than {_MAX_SCALE} behind the point that are its own",
-            fix="write DECIMAL(18, 3), or ROUND",
-        )
-    return precision, scale
-
-
-def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
-    """The value converted to another kind; NULL if that is impossible."""
-    if inner.is_literal and inner.value is None:
-        return as_kind(inner, kind, "NULL")
-    if kind is Kind.TEXT:
-        if inner.kind is Kind.NUMBER:
-            copy_expression(inner.sql)
-            return TypedExpression(format_number(drop_zero_sign(inner.sql)), kind)
-        if inner.kind is Kind.OPAQUE:
-            raise Unsupported(
-                "a column of an unknown type is cast",
-                why="every engine writes its values differently",
-                fix="declare it in {types}, as text, number, boolean, date or timestamp",
-            )
-        return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build("VARCHAR")), kind)
-    if inner.kind is Kind.TEXT:
-        copy_expression(inner.sql)
-        return TypedExpression(parse_text(inner.sql, kind), kind)
-    if inner.kind in MIN_DATETIME and kind in MIN_DATETIME:
-        return TypedExpression(exp.Cast(this=inner.sql, to=exp.DataType.build(SQL_TYPES[kind])), kind)
-    if inner.kind is Kind.NUMBER and kind is Kind.BOOLEAN:
-        return make_condition(exp.NEQ(this=parenthesize(inner.sql), expression=number_literal(0)), inner)
-    raise InvalidInput(
-        f"a {inner.kind.value} is cast to a {kind.value}",
-        why="engines disagree on what that would be",
-        fix="take parts of dates with EXTRACT, and differences with DATE_DIFF",
-    )

@@ -5,7 +5,8 @@ Its options (ε, δ, the maximum groups per privacy unit, the unit itself) becom
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -14,8 +15,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from hubbub.engines.schema import is_valid_text
+from hubbub.engines.total_functions import datetime_literal
 from hubbub.errors import InvalidInput
 from hubbub.numbers import parse_rational
+from hubbub.sql.googlesql import modernize, translate_meanings
 
 __all__ = ["PER_GROUP", "PER_ROW", "Options", "parse", "without_options"]
 
@@ -42,6 +45,8 @@ class Options:
     """True if group keys are those of a public table that is joined."""
     min_units: int | None = None
     """The least number of units, with noise, of a group that is shown."""
+    now: datetime | None = None
+    """The time that NOW() and CURRENT_DATE mean, in UTC, where the query asks for it."""
 
 
 def without_options(text: str) -> tuple[str, Options, str]:
@@ -51,6 +56,9 @@ def without_options(text: str) -> tuple[str, Options, str]:
     Fraction(1, 1)
     """
     upper = text.upper()
+    if "ANONYMIZATION" in upper:
+        text = modernize(text)
+        upper = text.upper()
     if "DIFFERENTIAL_PRIVACY" not in upper and "CONTRIBUTION_BOUNDS_PER_" not in upper:
         return text, Options(), "duckdb"
     try:
@@ -237,7 +245,26 @@ def parse(text: str) -> tuple[exp.Expr, Options]:
     if dialect == "bigquery":
         for select in statements[0].find_all(exp.Select):
             _check_aliases(select)
-    return statements[0], options
+        translate_meanings(statements[0])
+    return statements[0], replace(options, now=_fix_time(statements[0]))
+
+
+_CLOCKS = (exp.Anonymous, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentDatetime)
+
+
+def _fix_time(statement: exp.Expr) -> datetime | None:
+    """Replace NOW() and CURRENT_DATE by the time of planning, a public constant; None if there is none."""
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    is_used = False
+    for node in list(statement.find_all(*_CLOCKS)):
+        is_call = isinstance(node, exp.Anonymous)
+        if is_call and (str(node.this).lower() not in {"now", "getdate"} or node.expressions):
+            continue
+        if not is_call and node.args.get("this") is not None:  # a time zone
+            continue
+        is_used = True
+        node.replace(datetime_literal(now.date() if isinstance(node, exp.CurrentDate) else now))
+    return now if is_used else None
 
 
 def _parse_top(text: str) -> list[exp.Expr]:

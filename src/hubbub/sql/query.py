@@ -5,6 +5,7 @@ Proof: docs/proofs/bounding.md
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -184,6 +185,10 @@ class Query:
     """How many rows of a unit each side of a join of protected tables keeps; None where none are joined."""
     is_top: bool = False
     """True if only the keys of the largest counts are asked for: a private selection of the top k."""
+    now: datetime | None = None
+    """What NOW() and CURRENT_DATE are in it, in UTC, if it asks for the time."""
+    derived_bounds: tuple[int, ...] = ()
+    """The arguments with bounds that follow from those of their columns."""
 
     def with_cap(self, rows: int | None) -> "Query":
         """The query where it is known that no unit has more rows in any table.
@@ -219,6 +224,13 @@ class Query:
                 notes.append(
                     f"rows are left out if {key.name} is {nothing}not among its {len(key.values)} keys"
                 )
+        for place in self.derived_bounds:
+            argument = self.arguments[place]
+            if argument.bounds is not None:
+                low, high = (f"{float(end):.6g}" for end in argument.bounds)
+                notes.append(f"{argument.name} is from {low} to {high}, by the bounds of its columns")
+        if self.now is not None:
+            notes.append(f"NOW() and CURRENT_DATE are those of {self.now} (UTC), when it was planned")
         return notes
 
     def check_groups(self) -> None:
