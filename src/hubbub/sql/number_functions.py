@@ -375,8 +375,8 @@ def bucket(number: TypedExpression, low: Fraction, high: Fraction, count: int) -
     """
     copy_expression(number.sql)
     first, last = number_literal(low), number_literal(high)
-    kept = limit_magnitude(_copy_number(number)).sql  # the quotient of what is tiny would be no double
-    clamped = exp.Greatest(this=kept, expressions=[first.copy()], ignore_nulls=True)
+    normal = limit_magnitude(_copy_number(number)).sql  # the quotient of what is tiny would be no double
+    clamped = exp.Greatest(this=normal, expressions=[first.copy()], ignore_nulls=True)
     inside: exp.Expr = exp.Least(this=clamped, expressions=[last.copy()], ignore_nulls=True)
     share = exp.Div(
         this=exp.Paren(this=exp.Sub(this=inside, expression=first.copy())),
