@@ -42,3 +42,10 @@ def rank_rounded_by_the_data(counts):
 def rows_counted_as_they_are(rows):
     """A77: each row of a cell counts one, and the noise is that of one row."""
     return Counter(int(x * 4096) for _, x in rows), 1
+
+
+def moved_by_exact_counts(rows, released):
+    """A92: the maximum is moved to where rows are, not to where noisy counts show them."""
+    selected = released[0] / 16 * 8 / 2**15
+    beyond = sorted(x for x in rows if x > selected)
+    return beyond[-4] if len(beyond) > 3 else selected

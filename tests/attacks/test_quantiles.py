@@ -6,10 +6,12 @@
 | A76 | one row more, so that half of the rows is a whole number or not | rank_rounded_by_the_data |
 | A85 | one row more in a cell that had none, where a round number weighs more | round_numbers_of_the_rows |
 | A77 | one person with a thousand rows | rows_counted_as_they_are |
+| A92 | one row more at the end: do the same released integers show another maximum? | moved_by_exact_counts |
 """
 
 from fractions import Fraction
 
+import numpy as np
 import pandas as pd
 
 import hubbub as hb
@@ -82,7 +84,28 @@ def attack_A77(target):
     return False
 
 
+def maximum_shown(rows, released):
+    """Ours: the maximum that is shown for released integers, a position and noisy counts around it."""
+    frame = pd.DataFrame({"x": rows})
+    with hb.open(frame, table="t", unit=hb.Unit.row(), bounds={"x": (0, 8)}) as data:
+        [planned] = data.sql("SELECT MAX(x) AS m FROM t", epsilon=1).aggregates
+        table = np.array([released], dtype=np.int64)
+        assert table.shape[1] == planned.vector_size
+        return float(planned.make_estimator(table)(0, Fraction(19, 20)).value[0])
+
+
+def attack_A92(target):
+    """Counts that show nothing, or rows in the last bin; one row or eight more at the end."""
+    rows = [place / 10 for place in range(30)]
+    for last in (0, 50):
+        released = [20_000 * 16, *(0,) * 32, last]
+        if len({target(rows + [7.9] * more, released) for more in (0, 1, 8)}) > 1:
+            return True
+    return False
+
+
 ROWS = [
+    Row("A92", attack_A92, {"maximum": maximum_shown}, mutants.moved_by_exact_counts),
     Row("A85", attack_A85, {"median": round_law_of}, mutants.round_numbers_of_the_rows),
     Row("A75", attack_A75, {"median": law_of}, mutants.half_the_span),
     Row("A76", attack_A76, {"median": law_of}, mutants.rank_rounded_by_the_data),

@@ -60,6 +60,7 @@ def test_the_threshold_is_said_before_and_where_nothing_is_shown():
         assert len(answers) == 0
         said = answers.facts["nothing shown"]
         assert said.startswith("no key was shown: one is shown with 95 % where")
+        assert said in str(answers)
         assert count in said
         assert "a larger epsilon or delta" in said
         assert "per unit" in said

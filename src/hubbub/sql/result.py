@@ -427,7 +427,9 @@ def _short(value: Any) -> str:
 def _text(answers: Result) -> str:
     from hubbub.report.tables import align_rows
 
-    return "\n".join(align_rows([[escape(column.name) for column in answers.columns], *_cells(answers)]))
+    rows = align_rows([[escape(column.name) for column in answers.columns], *_cells(answers)])
+    why = [escape(str(answers.facts["nothing shown"]))] if "nothing shown" in answers.facts else []
+    return "\n".join([*rows, *why])
 
 
 _CAPTION = ("unit", "neighbours", "mechanism", "confidence", "as of")
