@@ -1,6 +1,7 @@
 """Weak versions of synopses, each with the hole that one attack finds."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -40,6 +41,11 @@ def free_row_count(plan):
     return [
         plan.noise(names).mechanism.loss().rho for names in plan.workload.residuals
     ], plan.mu_squared / 2 - (plan.noise(()).mechanism.loss().rho)
+
+
+def tables_in_parallel(plan):
+    """A91: every table has the whole ε, as if one unit were in one of them only."""
+    return [replace(plan.noise(names), epsilon=plan.epsilon) for names in plan.shares]
 
 
 def rows_as_they_are(rows, limit):

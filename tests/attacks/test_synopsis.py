@@ -9,6 +9,7 @@
 | A82 | one person with a thousand rows | rows_as_they_are |
 | A83 | many selections against the ρ that was drawn for them | batch_charged_once |
 | A90 | the worst selection for each outcome of an earlier measurement | selection_beside_the_past |
+| A91 | one row in every table of a pure ε | tables_in_parallel |
 """
 
 import math
@@ -23,6 +24,7 @@ import hubbub as hb
 from attacks import mutants_synopsis as mutants
 from attacks.rows import Row, both_tests
 from hubbub.synthesis.domain import Column, Domain
+from hubbub.synthesis.laplace_tables import plan_laplace
 from hubbub.synthesis.release_budget import ReleaseBudget
 from hubbub.synthesis.residuals import ResidualNoise
 from hubbub.synthesis.synopsis_plan import make_counts
@@ -179,6 +181,24 @@ def attack_A90(target):
     return False
 
 
+def laplace_noise(plan):
+    """Ours: the noise of each table at a pure ε."""
+    return [plan.noise(names) for names in plan.shares]
+
+
+def attack_A91(target):
+    """A row more in every table: the log ratio of the likeliest outcomes, exactly."""
+    domain = Domain(tuple(Column.of_categories(name, [0, 1]) for name in "abc"))
+    for neighbours, moved in ((Neighbours.ADD_REMOVE, 1), (Neighbours.SUBSTITUTE, 2)):
+        plan = plan_laplace(
+            Workload.all_up_to(domain, 2), epsilon=Fraction(1), unit=Unit("who", neighbours), max_weight=4
+        )
+        losses = (4 * moved * noise.factor / noise.mechanism.scale for noise in target(plan))
+        if sum(losses) > plan.epsilon:
+            return True
+    return False
+
+
 ROWS = [
     Row("A78", attack_A78, {"plan": declared_cells}, mutants.categories_of_the_rows),
     Row("A79", attack_A79, {"residual": integers_of_cells}, mutants.rows_scaled_up),
@@ -187,6 +207,7 @@ ROWS = [
     Row("A82", attack_A82, {"engine": table_in_engine}, mutants.rows_as_they_are),
     Row("A83", attack_A83, {"budget": selections_of_a_batch}, mutants.batch_charged_once),
     Row("A90", attack_A90, {"budget": selection_after_a_measurement}, mutants.selection_beside_the_past),
+    Row("A91", attack_A91, {"plan": laplace_noise}, mutants.tables_in_parallel),
 ]
 
 test_ours_resists, test_mutant_falls = both_tests(ROWS)

@@ -68,12 +68,12 @@ def test_deep_files_are_refused(kind):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (["residuals"], []),
-        (["residuals", 0, 1], "0"),
-        (["residuals", 0, 1], "-1"),
-        (["residuals", 0, 1], HUGE),
-        (["residuals", 1, 0], ["q"]),
-        (["residuals", -1, 0], ["k", "k"]),
+        (["measured"], []),
+        (["measured", 0, 1], "0"),
+        (["measured", 0, 1], "-1"),
+        (["measured", 0, 1], HUGE),
+        (["measured", 1, 0], ["q"]),
+        (["measured", -1, 0], ["k", "k"]),
         (["tables"], []),
         (["tables"], [["q"]]),
         (["scale"], 0),

@@ -154,7 +154,7 @@ def test_other_files_are_refused(text, tmp_path):
 
 def test_damaged_numbers_are_refused(precise):
     stored = json.loads(precise[1].to_json())
-    stored["residuals"][-1][2] = stored["residuals"][0][2]
+    stored["measured"][-1][2] = stored["measured"][0][2]
     with pytest.raises(InvalidInput, match="not a stored synopsis"):
         Synopsis.from_json(json.dumps(stored))
 
@@ -211,7 +211,7 @@ def test_failure_after_the_charge_is_the_stored_outcome(tmp_path, monkeypatch):
         {"columns": None},
         {"epsilon": 0},
         {"epsilon": float("nan")},
-        {"delta": 0},
+        {"delta": -1e-6},
         {"delta": 0.5},
         {"epsilon": 1000},
         {"workload": []},

@@ -1,6 +1,6 @@
 """Tables from measured residuals: unbiased answers with known covariances, and what follows from them.
 
-Every table, cell and sum of cells is a linear function of independent Gaussian residuals: its variance is
+Every table, cell and sum of cells is a linear function of residuals with independent noise: its variance is
 exact. Everything here is post-processing.
 
 Proof: docs/proofs/synopsis.md, "Intervals"
@@ -8,10 +8,11 @@ Proof: docs/proofs/synopsis.md, "Intervals"
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import NormalDist
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,6 @@ from hubbub.errors import InvalidInput
 from hubbub.numbers import Number, parse_probability
 from hubbub.sql.moments import Estimate
 from hubbub.synthesis.domain import Domain
-from hubbub.synthesis.residuals import Residual
 from hubbub.synthesis.workload import Names
 
 __all__ = [
@@ -43,16 +43,37 @@ def normal_quantile(confidence: Number) -> float:
     return -NormalDist().inv_cdf(float((1 - Fraction(sure)) / 2)) * _MARGIN
 
 
+Deviations = Callable[[Number], float]
+"""From a confidence to the number of standard deviations on each side of an interval."""
+
+
+class Residual(Protocol):
+    """An estimated residual: unbiased, with noise of the same variance along every orthonormal contrast."""
+
+    @property
+    def values(self) -> Floats:
+        """The residual in the shape of its table, in rows: zero sums along every axis."""
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation along every orthonormal contrast, in rows."""
+
+    @property
+    def cell_sd(self) -> float:
+        """The standard deviation of each cell of `values`."""
+
+
 @dataclass(frozen=True)
 class Combination:
     """Linear functions of one table, one for each group: values, and coordinates of their noise.
 
-    The noise of function g is a vector of independent standard Gaussians times `noise[g]`: variances are
+    The noise of function g is a vector of independent variables of variance 1 times `noise[g]`: variances are
     squared norms, covariances inner products.
     """
 
     values: Floats
     noise: Floats
+    deviations: Deviations = normal_quantile
 
     @property
     def variances(self) -> Floats:
@@ -62,13 +83,17 @@ class Combination:
 
     def interval(self, confidence: Number) -> Estimate:
         """The values with intervals of this confidence each."""
-        return interval(self.values, self.variances, confidence)
+        return interval(self.values, self.variances, confidence, self.deviations)
 
     def ratio(self, other: "Combination", confidence: Number) -> Estimate:
         """Quotients of two combinations, with their intervals."""
         covariance = np.einsum("gj,gj->g", self.noise, other.noise)
         return ratio_interval(
-            (self.values, other.values), (self.variances, other.variances), covariance, confidence
+            (self.values, other.values),
+            (self.variances, other.variances),
+            covariance,
+            confidence,
+            self.deviations,
         )
 
 
@@ -80,22 +105,29 @@ class GroupedCombinations:
     """Of shape (groups, functions)."""
     covariances: Floats
     """Of shape (groups, functions, functions)."""
+    deviations: Deviations = normal_quantile
 
 
-def interval(values: Floats, variances: Floats, confidence: Number) -> Estimate:
-    """Gaussian values with intervals of this confidence each."""
-    width = normal_quantile(confidence) * np.sqrt(np.maximum(variances, 0.0))
+def interval(
+    values: Floats, variances: Floats, confidence: Number, deviations: Deviations = normal_quantile
+) -> Estimate:
+    """Noisy values with intervals of this confidence each; Gaussian ones, if nothing else is said."""
+    width = deviations(confidence) * np.sqrt(np.maximum(variances, 0.0))
     return Estimate(values, values - width, values + width)
 
 
 def ratio_interval(
-    values: tuple[Floats, Floats], variances: tuple[Floats, Floats], covariance: Floats, confidence: Number
+    values: tuple[Floats, Floats],
+    variances: tuple[Floats, Floats],
+    covariance: Floats,
+    confidence: Number,
+    deviations: Deviations = normal_quantile,
 ) -> Estimate:
-    """Quotients of Gaussian values, with Fieller's intervals: unbounded where the divisor may be 0.
+    """Quotients of noisy values, with Fieller's intervals: unbounded where the divisor may be 0.
 
     Proof: docs/proofs/synopsis.md, "Intervals"
     """
-    z2 = normal_quantile(confidence) ** 2
+    z2 = deviations(confidence) ** 2
     top, bottom = values
     # All r with (top − r·bottom)² ≤ z²·Var(top − r·bottom): a·r² − 2b·r + c ≤ 0.
     a = bottom**2 - z2 * variances[1]
@@ -116,6 +148,10 @@ class MeasuredTables:
 
     domain: Domain
     residuals: Mapping[Names, Residual]
+    deviations: Deviations = normal_quantile
+    """How wide intervals are: by the law of the noise."""
+    tables: Mapping[Names, Any] = field(default_factory=dict)
+    """The tables with Laplace noise that residuals were pooled from, if these were not measured."""
 
     def covers(self, names: Names) -> bool:
         """True if the table of these columns is measured, by itself or within a larger one."""
@@ -175,7 +211,7 @@ class MeasuredTables:
         for residual, flat in self._inner(names, coefficients):
             values += flat @ residual.values.ravel()
             noise.append(flat * residual.sigma)
-        return Combination(values, np.concatenate(noise, axis=1))
+        return Combination(values, np.concatenate(noise, axis=1), self.deviations)
 
     def combine_groups(
         self, names: Names, group: NDArray[np.int64], count: int, weights: Floats
@@ -200,7 +236,7 @@ class MeasuredTables:
                 values[own] += (flat @ residual.values.ravel()).reshape(own.size, functions)
                 parts = flat.reshape(own.size, functions, -1)
                 covariances[own] += residual.sigma**2 * np.einsum("gaj,gbj->gab", parts, parts)
-        return GroupedCombinations(values, covariances)
+        return GroupedCombinations(values, covariances, self.deviations)
 
     def _inner(self, names: Names, coefficients: Floats) -> Iterator[tuple[Residual, Floats]]:
         """For each residual, the coefficients of its own contrasts, flat."""

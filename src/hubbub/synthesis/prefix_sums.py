@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from hubbub.synthesis.domain import Column, Domain
 from hubbub.synthesis.measured_tables import GroupedCombinations, normal_quantile
 from hubbub.unit import Unit
 
-__all__ = ["MAX_BINS", "MeasuredRange", "PrefixNoise", "range_column"]
+__all__ = ["MAX_BINS", "Floats", "MeasuredRange", "PrefixNoise", "RangeNoise", "check_bins", "range_column"]
 
 Floats = NDArray[np.float64]
 MAX_BINS = 2048
@@ -57,12 +58,17 @@ class PrefixNoise:
     mu: Fraction
 
     def __post_init__(self) -> None:
-        if not self.column.is_binned or self.column.bins > MAX_BINS:
-            raise Unsupported(
-                f"ranges of {self.column.name} have no order, or more than {MAX_BINS} bins",
-                why="ranges are of numbers and dates, on a grid that fits into memory",
-                fix="choose a wider step for its ranges",
-            )
+        check_bins(self.column)
+
+    @property
+    def coordinates(self) -> int:
+        """The number of measured integers."""
+        return self.column.size
+
+    @property
+    def figure(self) -> Fraction:
+        """What the measurement costs: μ²."""
+        return self.mu**2
 
     @cached_property
     def factor(self) -> Integers:
@@ -142,6 +148,11 @@ class PrefixNoise:
         """The standard deviation of the noise on each integer."""
         return math.sqrt(self.mechanism.variance)
 
+    @staticmethod
+    def deviations(confidence: Number) -> float:
+        """The number of standard deviations on each side of an interval."""
+        return normal_quantile(confidence)
+
     @cached_property
     def prefix_deviation(self) -> float:
         """The root mean square of the standard deviations of all prefix sums, in rows."""
@@ -150,11 +161,41 @@ class PrefixNoise:
         return self.sigma * math.sqrt(float((sums**2).sum()) / bins)
 
 
+class RangeNoise(Protocol):
+    """The noise of the ranges of one column: `PrefixNoise`, or `TreeNoise` at a pure ε."""
+
+    @property
+    def column(self) -> Column:
+        """The column, with the bins of a fine public grid."""
+
+    @property
+    def inverse(self) -> Floats:
+        """The unbiased estimate: rows are bins, columns are measured integers; in rows."""
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise on each integer."""
+
+    def deviations(self, confidence: Number) -> float:
+        """The number of standard deviations on each side of an interval."""
+
+
+def check_bins(column: Column) -> None:
+    """Refuse ranges of a column without order, or with too many bins."""
+    if not column.is_binned or column.bins > MAX_BINS:
+        raise Unsupported(
+            f"ranges of {column.name} have no order, or more than {MAX_BINS} bins",
+            why="ranges are of numbers and dates, on a grid that fits into memory",
+            fix="choose a wider step for its ranges",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class MeasuredRange:
     """Measured ranges of one column: any sum of its bins has a known variance."""
 
-    noise: PrefixNoise
+    noise: Any
+    """A `RangeNoise`."""
     noisy: Integers
     """The released integers."""
 
@@ -190,7 +231,7 @@ class MeasuredRange:
             rows = (flat_weights * (flat_group == index)) @ self.noise.inverse
             values[index] = rows @ self.noisy.astype(np.float64)
             covariances[index] = self.noise.sigma**2 * rows @ rows.T
-        return GroupedCombinations(values, covariances)
+        return GroupedCombinations(values, covariances, self.noise.deviations)
 
     def quantile(self, fraction: Number, confidence: Number) -> tuple[float, float, float]:
         """The value that a share of the rows is below, to the width of a bin, with its interval.
@@ -207,7 +248,7 @@ class MeasuredRange:
         coefficients[:, :bins] = below - share
         rows = coefficients @ self.noise.inverse
         excess = rows @ self.noisy.astype(np.float64)
-        width = normal_quantile(confidence) * self.noise.sigma * np.sqrt((rows**2).sum(axis=1))
+        width = self.noise.deviations(confidence) * self.noise.sigma * np.sqrt((rows**2).sum(axis=1))
         value = edges[_first(excess >= 0, bins - 1) + 1]
         # From the left up to the first edge that may be above, from the right down to the last below.
         low = edges[_first(excess + width >= 0, bins - 1)]

@@ -33,13 +33,15 @@ from hubbub.synthesis.domain_storage import (
     decode_rational,
     encode_domain,
 )
+from hubbub.synthesis.laplace_tables import LaplaceNoise, LaplaceTable, pool_tables
 from hubbub.synthesis.measured_tables import MeasuredTables, interval
 from hubbub.synthesis.prefix_sums import MeasuredRange, PrefixNoise
+from hubbub.synthesis.range_tree import TreeNoise
 from hubbub.synthesis.residuals import Residual, ResidualNoise
 from hubbub.synthesis.synopsis_queries import answer_query
 from hubbub.synthesis.synthetic_rows import fit_to_tables, make_rows
 from hubbub.synthesis.table_model import TableModel
-from hubbub.synthesis.workload import Names
+from hubbub.synthesis.workload import MAX_TABLE_CELLS, Names
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["ENDING", "Synopsis"]
@@ -47,6 +49,7 @@ __all__ = ["ENDING", "Synopsis"]
 _FORMAT = "hubbub synopsis/1"
 _SCALES = range(1, (1 << WEIGHT_BITS) + 1)
 ENDING = ".synopsis"
+_MAX_COLUMNS = 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +107,7 @@ class Synopsis:
             return Result((*labels, counts), {**self.facts, "notes": notes})
         values = self.measured.estimate(columns).ravel()
         sd = np.full(values.size, self.measured.standard_deviation(columns))
-        estimate = interval(values, sd**2, confidence)
+        estimate = interval(values, sd**2, confidence, self.measured.deviations)
         counts = ResultColumn(_free_name("n", columns), values, estimate.low, estimate.high, Kind.NUMBER)
         return Result(
             (*labels, counts, ResultColumn(_free_name("sd", columns), sd, kind=Kind.NUMBER)),
@@ -177,11 +180,12 @@ class Synopsis:
     def report(self) -> str:
         """What was measured, how well, and what it is not good for."""
         total, sd = self.measured.total
+        width = self.measured.deviations(0.95) * sd
         epsilon, delta = (format_up(Fraction(self.facts[name])) for name in ("epsilon", "delta"))
         price = f"ε = {epsilon}, δ = {delta}"
         lines = [
             f"Synopsis of {self.name}: {price}, for one {self.facts['unit']}",
-            f"rows: {format_nearest(total, 6)} ± {format_nearest(2 * sd, 3)} (95 %)",
+            f"rows: {format_nearest(total, 6)} ± {format_nearest(width, 3)} (95 %)",
             f"{len(self.tables)} tables were measured. Standard deviation of each cell, and share of cells",
             "that are below it in size (no signal by themselves):",
         ]
@@ -205,7 +209,9 @@ class Synopsis:
 
     def to_json(self) -> str:
         """The synopsis as one text; `from_json` reads it back."""
-        first = next(iter(self.measured.residuals.values())).noise
+        is_pure = bool(self.measured.tables)
+        released: Mapping[Names, Any] = self.measured.tables or self.measured.residuals
+        first = next(iter(released.values())).noise
         stored = {
             "format": _FORMAT,
             "name": self.name,
@@ -215,15 +221,16 @@ class Synopsis:
             "unit": [first.unit.key, first.unit.neighbours.value],
             "scale": first.scale,
             "max weight": first.max_weight,
-            "residuals": [
-                [list(names), str(each.noise.mu), _encode(each.noisy)]
-                for names, each in self.measured.residuals.items()
+            "noise": "laplace" if is_pure else "gaussian",
+            "measured": [
+                [list(names), str(each.noise.epsilon if is_pure else each.noise.mu), _encode(each.noisy)]
+                for names, each in released.items()
             ],
             "ranges": [
                 [
                     each.noise.column.name,
                     [str(cut) for cut in each.noise.column.cuts],
-                    str(each.noise.mu),
+                    str(each.noise.epsilon if is_pure else each.noise.mu),
                     _encode(each.noisy),
                 ]
                 for each in self.ranges
@@ -245,20 +252,14 @@ class Synopsis:
             scale, weight = stored["scale"], stored["max weight"]
             if type(scale) is not int or type(weight) is not int or not (scale in _SCALES and weight > 0):
                 raise ValueError
-            residuals = {}
-            for names, mu, noisy in stored["residuals"]:
-                if tuple(names) != domain.ordered(names):
-                    raise ValueError
-                noise = ResidualNoise(domain.shape(names), unit, scale, weight, _decode_mu(mu))
-                _ = noise.mechanism
-                residuals[tuple(names)] = Residual(noise, _decode(noisy, noise.coordinates))
+            is_pure = {"laplace": True, "gaussian": False}[stored["noise"]]
+            units = (unit, scale, weight)
+            measured = (_decode_whole if is_pure else _decode_residuals)(domain, units, stored["measured"])
             tables = tuple(tuple(names) for names in stored["tables"])
-            first = residuals[()].noise
             ranges = tuple(
-                _decode_range(domain.column(name), cuts, first, _decode_mu(mu), noisy)
-                for name, cuts, mu, noisy in stored["ranges"]
+                _decode_range(domain.column(name), cuts, units, figure, noisy, is_pure=is_pure)
+                for name, cuts, figure, noisy in stored["ranges"]
             )
-            measured = MeasuredTables(domain, residuals)
             if not tables or not all(measured.covers(names) for names in tables):
                 raise ValueError
             return cls(stored["name"], measured, dict(stored["label"]), tables, ranges)
@@ -305,21 +306,54 @@ def _free_name(name: str, columns: Sequence[str]) -> str:
     return name
 
 
-def _decode_mu(text: Any) -> Fraction:
-    mu = decode_rational(text)
-    if mu <= 0:
+def _decode_figure(text: Any) -> Fraction:
+    """The μ or the ε of a measurement."""
+    figure = decode_rational(text)
+    if figure <= 0:
         raise ValueError
-    return mu
+    return figure
+
+
+def _decode_names(domain: Domain, names: Any) -> Names:
+    if tuple(names) != domain.ordered(names):
+        raise ValueError
+    return tuple(names)
+
+
+def _decode_residuals(domain: Domain, units: tuple[Unit, int, int], stored: list[Any]) -> MeasuredTables:
+    residuals = {}
+    for names, mu, noisy in stored:
+        noise = ResidualNoise(domain.shape(_decode_names(domain, names)), *units, _decode_figure(mu))
+        _ = noise.mechanism
+        residuals[tuple(names)] = Residual(noise, _decode(noisy, noise.coordinates))
+    if () not in residuals:
+        raise ValueError
+    return MeasuredTables(domain, residuals)
+
+
+def _decode_whole(domain: Domain, units: tuple[Unit, int, int], stored: list[Any]) -> MeasuredTables:
+    tables = {}
+    for names, epsilon, noisy in stored:
+        shape = domain.shape(_decode_names(domain, names))
+        if math.prod(shape) > MAX_TABLE_CELLS or len(shape) > _MAX_COLUMNS or 1 in shape:
+            raise ValueError
+        noise = LaplaceNoise(shape, *units, _decode_figure(epsilon))
+        _ = noise.mechanism
+        tables[tuple(names)] = LaplaceTable(noise, _decode(noisy, noise.coordinates))
+    if not tables:
+        raise ValueError
+    return pool_tables(domain, tables)
 
 
 def _decode_range(
-    column: Column, cuts: list[Any], like: ResidualNoise, mu: Fraction, noisy: str
+    column: Column, cuts: list[Any], units: tuple[Unit, int, int], figure: Any, noisy: str, *, is_pure: bool
 ) -> MeasuredRange:
     if not column.is_binned:
         raise ValueError
     column = column.with_cuts(map(decode_rational, cuts))
-    noise = PrefixNoise(column, like.unit, like.scale, like.max_weight, mu)
-    return MeasuredRange(noise, _decode(noisy, column.size))
+    noise = (TreeNoise if is_pure else PrefixNoise)(column, *units, _decode_figure(figure))
+    _ = noise.mechanism
+    return MeasuredRange(noise, _decode(noisy, noise.coordinates))
 
 
 def _encode(integers: Any) -> str:

@@ -20,10 +20,12 @@ from hubbub.sql.analyzer import analyze, parse
 from hubbub.synthesis.domain import Domain
 from hubbub.synthesis.domain_storage import encode_domain
 from hubbub.synthesis.engine_counts import EngineCounts
+from hubbub.synthesis.laplace_tables import LaplacePlan, laplace_deviations, plan_laplace, pool_tables
 from hubbub.synthesis.measured_tables import MeasuredTables, normal_quantile
 from hubbub.synthesis.prefix_sums import MeasuredRange, PrefixNoise, range_column
+from hubbub.synthesis.range_tree import TreeNoise
 from hubbub.synthesis.release_budget import ReleaseBudget, floor_sqrt
-from hubbub.synthesis.workload import Names, NoisePlan, Objective, Workload, plan_noise
+from hubbub.synthesis.workload import Names, NoisePlan, Objective, Workload, check_objective, plan_noise
 from hubbub.unit import Unit
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ __all__ = [
 
 _KIND = "synopsis/1"
 _RANGE_SHARE = Fraction(1, 4)
-"""The share of μ² for ranges, if there are any."""
+"""The share of μ² for ranges, if there are any; of ε, where δ is 0."""
 _MOST_LINES = 12
 
 
@@ -54,12 +56,12 @@ class SynopsisPlan:
     """
 
     table: str
-    noise: NoisePlan
+    noise: NoisePlan | LaplacePlan
     epsilon: Fraction
     delta: Fraction
     counts: EngineCounts
     runner: Callable[["SynopsisPlan"], "Release[Synopsis]"]
-    ranges: tuple[PrefixNoise, ...] = ()
+    ranges: tuple[PrefixNoise | TreeNoise, ...] = ()
     """The noise of the columns with ranges."""
 
     error_kind: ClassVar[str] = "none"
@@ -82,8 +84,15 @@ class SynopsisPlan:
     @cached_property
     def loss(self) -> PrivacyLoss:
         """The privacy loss of one unit for the whole synopsis."""
-        ranges = sum((each.mu**2 for each in self.ranges), start=Fraction(0))
-        return PrivacyLoss.gaussian_from_mu_squared(self.noise.mu_squared + ranges)
+        total = self.noise.figure + sum((each.figure for each in self.ranges), start=Fraction(0))
+        if self.is_pure:
+            return PrivacyLoss.pure(total)
+        return PrivacyLoss.gaussian_from_mu_squared(total)
+
+    @property
+    def is_pure(self) -> bool:
+        """True if δ is 0: all noise is Laplace noise."""
+        return isinstance(self.noise, LaplacePlan)
 
     @property
     def errors(self) -> Mapping[Names, float]:
@@ -92,7 +101,8 @@ class SynopsisPlan:
 
     def error(self, confidence: Number = 0.95, *, coordinates: int = 1) -> float:  # noqa: ARG002 - as of a mechanism
         """The half-width of the interval of a cell, for the table with the largest one."""
-        return max(self.errors.values()) * normal_quantile(confidence)
+        deviations = laplace_deviations if self.is_pure else normal_quantile
+        return max(self.errors.values()) * deviations(confidence)
 
     def label(self) -> dict[str, Any]:
         """What is protected, what is measured and what it costs: public, and free of data."""
@@ -103,7 +113,7 @@ class SynopsisPlan:
             "neighbours": self.unit.neighbours.value,
             "epsilon": str(self.epsilon),
             "delta": str(self.delta),
-            "mechanism": "Gaussian",
+            "mechanism": self.noise.law,
             "rows per unit": self.noise.max_weight if self.unit.key is not None else None,
             "columns": {column.name: column.size for column in domain.columns},
             "tables": len(self.workload.tables),
@@ -140,10 +150,10 @@ class SynopsisPlan:
         weights = [[list(names), str(weight)] for names, weight in self.workload.weights.items()]
         unit = [self.unit.key, self.unit.neighbours.value, str(self.unit.window)]
         ranges = [
-            [each.column.name, [str(edge) for edge in each.column.edges], str(each.mu)]
+            [each.column.name, [str(edge) for edge in each.column.edges], str(each.figure)]
             for each in self.ranges
         ]
-        figures = [str(noise.mu_squared), noise.max_weight, noise.scale, shares, weights, ranges]
+        figures = [noise.law, str(noise.figure), noise.max_weight, noise.scale, shares, weights, ranges]
         return digest([_KIND, self.table, encode_domain(self.domain), unit, figures, origin])
 
     def run(self) -> "Release[Synopsis]":
@@ -158,19 +168,24 @@ class SynopsisPlan:
         Guarantee: what comes out went through the planned noise, and nothing else did.
         Proof: docs/proofs/synopsis.md, "The whole release"
         """
-        residuals = self.workload.residuals
+        noise = self.noise
         progress("counting")
-        tables = self.counts.count_many(residuals)
+        tables = self.counts.count_many(tuple(noise.shares))
         progress("adding noise")
-        measured = {names: self.noise.noise(names).measure(tables.pop(names)) for names in residuals}
+        if isinstance(noise, LaplacePlan):
+            whole = {names: noise.noise(names).measure(tables.pop(names)) for names in noise.shares}
+            measured = pool_tables(self.domain, whole)
+        else:
+            residuals = {names: noise.noise(names).measure(tables.pop(names)) for names in noise.shares}
+            measured = MeasuredTables(self.domain, residuals)
         ranges = tuple(
             each.measure(self.counts.histogram(each.column.name, each.column.cuts)) for each in self.ranges
         )
-        return MeasuredTables(self.domain, measured), ranges
+        return measured, ranges
 
     def check(self) -> None:
         """Compute every figure that can be refused, before anything is charged."""
-        for names in self.workload.residuals:
+        for names in self.noise.shares:
             _ = self.noise.noise(names).mechanism
         for each in self.ranges:
             _ = each.mechanism
@@ -240,7 +255,7 @@ def make_synopsis_plan(
     Assumes: the domain and the limit on rows were not taken from the rows.
     Proof: docs/proofs/synopsis.md
     """
-    price, allowed = parse_price(epsilon, delta, population, allow_large=allow_large_epsilon)
+    price, allowed = parse_price(epsilon, delta, population, allow_large=allow_large_epsilon, pure=True)
     limit = check_limit(unit, max_weight)
     if workload is None:
         tables = Workload.default(domain)
@@ -249,47 +264,62 @@ def make_synopsis_plan(
     else:
         tables = Workload.of(domain, workload)
     counts = make_counts(engine, table, domain, unit, max_weight=limit)
-    budget = ReleaseBudget.of(epsilon=price, delta=allowed, allow_large_epsilon=True)
-    for_ranges = budget.mu_squared * (_RANGE_SHARE if ranges else 0)
-    noise = plan_noise(
-        tables,
-        mu_squared=budget.mu_squared - for_ranges,
-        unit=unit,
-        scale=counts.scale,
-        max_weight=counts.max_weight,
-        objective=objective,
-    )
+    check_objective(objective)
     columns = [
         range_column(domain.column(name), parse_positive(step, f"the step of {name}"))
         for name, step in ranges.items()
     ]
-    prefixes = tuple(
-        PrefixNoise(column, unit, counts.scale, counts.max_weight, floor_sqrt(for_ranges / len(columns)))
-        for column in columns
-    )
-    plan = SynopsisPlan(table, noise, price, allowed, counts, runner, prefixes)
+    share = _RANGE_SHARE if ranges else Fraction(0)
+    units = (unit, counts.scale, counts.max_weight)
+    if not allowed:
+        own = price * share
+        pure = plan_laplace(
+            tables,
+            epsilon=price - own,
+            unit=unit,
+            scale=counts.scale,
+            max_weight=counts.max_weight,
+            objective=objective,
+        )
+        trees = tuple(TreeNoise(column, *units, own / len(columns)) for column in columns)
+        plan = SynopsisPlan(table, pure, price, allowed, counts, runner, trees)
+    else:
+        budget = ReleaseBudget.of(epsilon=price, delta=allowed, allow_large_epsilon=True)
+        own = budget.mu_squared * share
+        noise = plan_noise(
+            tables,
+            mu_squared=budget.mu_squared - own,
+            unit=unit,
+            scale=counts.scale,
+            max_weight=counts.max_weight,
+            objective=objective,
+        )
+        prefixes = tuple(PrefixNoise(column, *units, floor_sqrt(own / len(columns))) for column in columns)
+        plan = SynopsisPlan(table, noise, price, allowed, counts, runner, prefixes)
     plan.check()
     return plan
 
 
 def parse_price(
-    epsilon: Number, delta: Number, population: int | None, *, allow_large: bool
+    epsilon: Number, delta: Number, population: int | None, *, allow_large: bool, pure: bool = False
 ) -> tuple[Fraction, Fraction]:
-    """ε and δ of a release with Gaussian noise, or a refusal.
+    """ε and δ of a release, or a refusal.
 
     Args:
         epsilon: the price.
-        delta: above 0, and below one over the population.
+        delta: below one over the population; 0 only if `pure`.
         population: the public number of people, if known.
         allow_large: confirms a large ε.
+        pure: True if δ may be 0.
     """
     price, allowed = parse_positive(epsilon, "epsilon"), parse_nonnegative(delta, "delta")
     refuse_large_epsilon(price, allow=allow_large)
-    if not allowed:
+    if not allowed and not pure:
         raise InvalidInput(
-            "a synopsis is planned with {delta} of 0",
+            "a synthesis is planned with {delta} of 0",
             why="its tables have Gaussian noise, which needs some",
-            fix="pass {delta=1e-6}, or less than one over the number of people",
+            fix="pass {delta=1e-6}, or less than one over the number of people; or make rows of a synopsis, "
+            "which has Laplace noise where {delta} is 0",
         )
     refuse_large_delta(allowed, population)
     return price, allowed

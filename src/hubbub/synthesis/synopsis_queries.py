@@ -270,12 +270,13 @@ class _Answers:
         top, bottom = self.functions.parts[index]
         values, covariances = self.combined.values, self.combined.covariances
         if bottom is None:
-            return interval(values[:, top], covariances[:, top, top], confidence)
+            return interval(values[:, top], covariances[:, top, top], confidence, self.combined.deviations)
         return ratio_interval(
             (values[:, top], values[:, bottom]),
             (covariances[:, top, top], covariances[:, bottom, bottom]),
             covariances[:, top, bottom],
             confidence,
+            self.combined.deviations,
         )
 
     def ratio(self, top: Affine, bottom: Affine, confidence: Number) -> Estimate | None:
@@ -292,6 +293,7 @@ class _Answers:
             ),
             np.einsum("a,gab,b->g", one, covariances, two),
             confidence,
+            self.combined.deviations,
         )
 
     def _row(self, form: Mapping[int, float]) -> NDArray[np.float64]:

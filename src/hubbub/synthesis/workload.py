@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,17 @@ from hubbub.synthesis.release_budget import floor_sqrt
 from hubbub.synthesis.residuals import ResidualNoise, residual_cost
 from hubbub.unit import Unit
 
-__all__ = ["MAX_TABLE_CELLS", "Names", "NoisePlan", "Objective", "Workload", "plan_noise"]
+__all__ = [
+    "MAX_TABLE_CELLS",
+    "Floats",
+    "Names",
+    "NoisePlan",
+    "Objective",
+    "Workload",
+    "check_objective",
+    "plan_noise",
+    "round_shares",
+]
 
 Names = tuple[str, ...]
 Floats = NDArray[np.float64]
@@ -134,6 +144,13 @@ class NoisePlan:
     shares: Mapping[Names, Fraction]
     """The share of μ² of each residual; their sum is at most 1."""
 
+    law: ClassVar[str] = "Gaussian"
+
+    @property
+    def figure(self) -> Fraction:
+        """What all measurements together cost: μ²."""
+        return self.mu_squared
+
     def noise(self, names: Names) -> ResidualNoise:
         """The noise of one residual, exactly."""
         mu = floor_sqrt(self.mu_squared * self.shares[names])
@@ -206,12 +223,7 @@ def plan_noise(
     Guarantee: the measurements together are a Gaussian mechanism of at most μ².
     Proof: docs/proofs/synopsis.md, "The plan"
     """
-    if objective not in OBJECTIVES:
-        raise InvalidInput(
-            "the objective is not one of tables, cells and worst",
-            why="it says which error is made least",
-            fix='pass objective="tables"',
-        )
+    check_objective(objective)
     domain, residuals = workload.domain, workload.residuals
     place = {names: index for index, names in enumerate(residuals)}
     # By pairs of a table and one of its residuals: the variance of the table's cells per σ² of the residual.
@@ -247,9 +259,6 @@ def plan_noise(
             weights = weights * (variances / variances.max()) ** (1.0 if step < _STEPS // 2 else 0.5)
             weights = np.maximum(weights / weights.sum(), 1e-12)
             shares = split(weights)
-    # Rounded down, so that the sum is at most 1: the differences are below 2^-48.
-    exact = np.maximum(np.floor(shares * (1 << _SHARE_BITS)), 1.0).astype(np.int64)
-    total = max(int(exact.sum()), 1 << _SHARE_BITS)
     return NoisePlan(
         workload,
         objective,
@@ -257,5 +266,26 @@ def plan_noise(
         scale,
         max_weight,
         mu_squared,
-        {names: Fraction(int(share), total) for names, share in zip(residuals, exact, strict=True)},
+        dict(zip(residuals, round_shares(shares), strict=True)),
     )
+
+
+def round_shares(shares: Floats) -> list[Fraction]:
+    """Shares as rationals, none of them 0.
+
+    Guarantee: their sum is at most 1.
+    """
+    # Rounded down: the differences are below 2^-48.
+    exact = np.maximum(np.floor(shares * (1 << _SHARE_BITS)), 1.0).astype(np.int64)
+    total = max(int(exact.sum()), 1 << _SHARE_BITS)
+    return [Fraction(int(share), total) for share in exact]
+
+
+def check_objective(objective: str) -> None:
+    """Refuse an objective that is none."""
+    if objective not in OBJECTIVES:
+        raise InvalidInput(
+            "the objective is not one of tables, cells and worst",
+            why="it says which error is made least",
+            fix='pass objective="tables"',
+        )
