@@ -307,13 +307,13 @@ def plan_laplace(
     pairs = [(place[names], place[own], domain.cells(names) // domain.cells(own))
              for names in residuals for own in _subsets(names)]  # fmt: skip
     measured, told_of, outside = (np.array(each) for each in zip(*pairs, strict=True))
-    asked = [
+    uses = [
         (row, place[own], _cell_factor(domain, columns, own))
         for row, names in enumerate(workload.tables)
         for columns in [tuple(name for name in names if domain.column(name).size > 1)]
         for own in _subsets(columns)
     ]
-    table, residual, factor = (np.array(each) for each in zip(*asked, strict=True))
+    table, residual, factor = (np.array(each) for each in zip(*uses, strict=True))
     target = np.array(list(workload.weights.values()))
     if objective == "cells":
         target = target * np.array([float(domain.cells(names)) for names in workload.tables])
