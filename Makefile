@@ -19,6 +19,7 @@ $(VENV)/.base: pyproject.toml
 $(VENV)/.test: $(VENV)/.base
 	@$(PIP) install torch==2.13.0
 	@$(PIP) install --group test --group check --group oracle --group site
+	@sh .ci/packages
 	@touch $@
 
 demo: $(VENV)/.base
