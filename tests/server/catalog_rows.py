@@ -82,6 +82,9 @@ def main(path):
             where = VISIBLE.get(name, "true")
             lines = connection.execute(f"SELECT {read} FROM {name} WHERE {where} ORDER BY 1, 2").fetchall()
             rows[name] = [[cell(line[place]) for line in lines] for place in range(len(columns))]
+        words = connection.execute("SELECT * FROM pg_get_keywords() ORDER BY 1")
+        relations["pg_catalog.pg_get_keywords"] = [[column.name, "text"] for column in words.description]
+        rows["pg_get_keywords"] = [list(map(cell, column)) for column in zip(*words.fetchall(), strict=True)]
         version = connection.execute("SHOW server_version").fetchone()[0]
     stored = {"version": version, "relations": relations, "rows": rows}
     text = json.dumps(stored, separators=(",", ":"), sort_keys=True).encode()

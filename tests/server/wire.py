@@ -14,12 +14,12 @@ from server.hospital import PASSWORD
 
 
 @contextmanager
-def running_listener(service, tls=None):
+def running_listener(service, tls=None, **options):
     """Listen on a free port of loopback, in a thread of its own; the port is the value."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    listener = WireListener(service, tls)
+    listener = WireListener(service, tls, **options)
 
     def wait(work):
         return asyncio.run_coroutine_threadsafe(work, loop).result(60)
@@ -147,7 +147,9 @@ class RawClient:
             return kind, payload
         server = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), signed, "sha256")
         assert payload == struct.pack(">i", 12) + b"v=" + base64.b64encode(server)
-        messages = self.read_until(b"Z")
+        messages = self.read_until(b"Z", b"E")
+        if messages[-1][0] == b"E":
+            return messages[-1]
         return next(payload for kind, payload in messages if kind == b"K")
 
 

@@ -46,6 +46,7 @@ from hubbub.server.records import (
     PlanReport,
     Principal,
     Question,
+    ResultColumnDescription,
     Role,
 )
 from hubbub.server.settings import ServerSettings, read_settings
@@ -225,6 +226,14 @@ class Service:
             account.count_more(plan.loss),
             account.find_charge(hosted.question_key(plan)) is not None,
         )
+
+    def columns(
+        self, principal: Principal, dataset: str, question: Question
+    ) -> tuple[ResultColumnDescription, ...]:
+        """Return the columns of the answer to a question, as `plan` does, without figures and words."""
+        hosted, _ = self.authorize(principal, dataset, Role.ANALYST)
+        payer = self.payer(principal, dataset)
+        return result_columns(_make_plan(hosted, payer, self._with_defaults(question)))
 
     async def ask(
         self,

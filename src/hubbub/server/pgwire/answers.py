@@ -45,6 +45,8 @@ _PLACEHOLDERS: Mapping[int, Any] = {
     Type.TIMESTAMPTZ: datetime(2000, 1, 1),  # noqa: DTZ001 - as above
 }
 _HISTORY_LIMIT = 1000
+_MAX_COLUMNS = 100
+"""Questions that a connection remembers the columns of."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,14 @@ class _QuestionSource:
 
     answers: "ServiceAnswers"
     question: Question
+    again: bool
+    """True to charge a question that has failed once more, and run it."""
 
     async def columns(self) -> tuple[Column, ...]:
-        report = await self.answers.plan(self.question)
-        return tuple(Column(each.name, type_of_kind(each.kind)) for each in report.columns)
+        return await self.answers.columns(self.question)
 
     async def rows(self) -> Rows:
-        return await self.answers.ask(self.question)
+        return await self.answers.ask(self.question, again=self.again)
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class ServiceAnswers:
         self._service, self._principal, self._dataset = service, principal, dataset
         self._catalog, self._process = catalog, process
         self._relations = frozenset(catalog_columns())
+        self._columns: dict[str, tuple[Column, ...]] = {}
 
     def open(self, text: str, variables: Variables) -> Source:
         """Return the source of a query."""
@@ -127,7 +131,7 @@ class ServiceAnswers:
         if tree is not None:
             _apply_set_config(tree, variables)
             return _CatalogSource(self, tree, variables)
-        return _QuestionSource(self, variables.question(text))
+        return _QuestionSource(self, variables.question(text), variables.get("hubbub.again") == "on")
 
     def explain(self, text: str, variables: Variables) -> Source:
         """Return the plan of a query, its cost and its error, as lines."""
@@ -142,13 +146,26 @@ class ServiceAnswers:
 
     # The service
 
+    async def columns(self, question: Question) -> tuple[Column, ...]:
+        """Return the columns of a question's answer; free. Drivers describe the same one again and again."""
+        key = repr(question)
+        known = self._columns.get(key)
+        if known is None:
+            service = self._service
+            columns = await service.call(service.columns, self._principal, self._dataset, question)
+            known = tuple(Column(each.name, type_of_kind(each.kind)) for each in columns)
+            if len(self._columns) >= _MAX_COLUMNS:
+                self._columns.clear()
+            self._columns[key] = known
+        return known
+
     async def plan(self, question: Question) -> PlanReport:
         """Plan a question; free."""
         return await self._service.call(self._service.plan, self._principal, self._dataset, question)
 
-    async def ask(self, question: Question) -> Rows:
+    async def ask(self, question: Question, *, again: bool = False) -> Rows:
         """Ask a question; it is charged unless it was asked before."""
-        answer = await self._service.ask(self._principal, self._dataset, question)
+        answer = await self._service.ask(self._principal, self._dataset, question, again=again)
         columns = tuple(
             Column(name, type_of_kind(kind)) for name, kind in _result_kinds(answer.result).items()
         )
@@ -262,9 +279,10 @@ class ServiceAnswers:
         types = [*stated, *[0] * (count - len(stated))]
         if not any(oid in {0, Type.UNKNOWN} for oid in types):
             return tuple(types)
-        found = self._infer(statement.text)
+        is_query = statement.words[:1] in {("SELECT",), ("WITH",), ("VALUES",), ("(",)}
+        inferred = self._infer(statement.text) if is_query else {}
         return tuple(
-            found.get(place, Type.TEXT) if oid in {0, Type.UNKNOWN} else oid
+            inferred.get(place, Type.TEXT) if oid in {0, Type.UNKNOWN} else oid
             for place, oid in enumerate(types, 1)
         )
 
@@ -274,13 +292,13 @@ class ServiceAnswers:
         except (sqlglot.errors.SqlglotError, RecursionError, ValueError, AttributeError):
             return {}
         kinds = self._catalog.columns
-        found: dict[int, int] = {}
+        inferred: dict[int, int] = {}
         for parameter in tree.find_all(exp.Parameter):
             number = parameter.name or parameter.this.name
             oid = self._infer_one(parameter, kinds)
             if number.isdigit() and oid:
-                found.setdefault(int(number), oid)
-        return found
+                inferred.setdefault(int(number), oid)
+        return inferred
 
     def _infer_one(self, parameter: exp.Expr, kinds: Mapping[str, Kind]) -> int:
         node, parent, is_list = parameter, parameter.parent, False
@@ -345,9 +363,9 @@ def _result_kinds(result: Result) -> dict[str, Kind | None]:
 
 
 def _describe_plan(report: PlanReport) -> list[str]:
-    asked = "asked before: free" if report.is_asked else f"costs ε = {report.epsilon}, δ = {report.delta}"
+    price = "asked before: free" if report.is_asked else f"costs ε = {report.epsilon}, δ = {report.delta}"
     more = "" if report.count_more is None else f"; about {report.count_more} such questions are left"
-    return [f"{asked}{more}; answered after {report.deadline:g} s", *report.explanation.splitlines()]
+    return [f"{price}{more}; answered after {report.deadline:g} s", *report.explanation.splitlines()]
 
 
 def _apply_set_config(tree: exp.Expr, variables: Variables) -> None:

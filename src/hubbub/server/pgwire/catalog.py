@@ -230,9 +230,11 @@ class Catalog:
             {
                 "attrelid": each.oid, "attname": column.name, "atttypid": type_of_kind(column.kind),
                 "attstattarget": -1, "attlen": _LENGTHS.get(type_of_kind(column.kind), -1), "attnum": place,
-                "attndims": 0, "attcacheoff": -1, "atttypmod": -1, "attbyval": False, "attalign": "d",
-                "attstorage": "p", "attcompression": "", "attnotnull": False, "atthasdef": False,
-                "atthasmissing": False, "attidentity": "", "attgenerated": "", "attisdropped": False,
+                "attndims": 0, "attcacheoff": -1, "atttypmod": -1,
+                "attbyval": type_of_kind(column.kind) != Type.TEXT, "attalign": "d",
+                "attstorage": "x" if type_of_kind(column.kind) == Type.TEXT else "p",
+                "attcompression": "", "attnotnull": False, "atthasdef": False, "atthasmissing": False,
+                "attidentity": "", "attgenerated": "", "attisdropped": False,
                 "attislocal": True, "attinhcount": 0,
                 "attcollation": 100 if type_of_kind(column.kind) == Type.TEXT else 0,
             }
@@ -257,9 +259,9 @@ class Catalog:
             if column.bounds is not None:
                 parts.append(f"bounds {column.bounds[0]} to {column.bounds[1]}")
             if column.keys is not None:
-                shown = ", ".join(map(str, column.keys[:10]))
+                first = ", ".join(map(str, column.keys[:10]))
                 more = (column.key_count or 0) - 10
-                parts.append(f"public keys: {shown}" + (f" and {more} more" if more > 0 else ""))
+                parts.append(f"public keys: {first}" + (f" and {more} more" if more > 0 else ""))
             if parts:
                 yield place, "; ".join(parts)
 

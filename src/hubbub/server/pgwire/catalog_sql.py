@@ -5,12 +5,14 @@ passed on; functions are those of the list here, of SQL itself, and macros that 
 """
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
 
 from hubbub.server.pgwire.messages import WireError
+from hubbub.server.pgwire.statements import tokenize
 
 __all__ = ["CATALOG", "INFORMATION", "read_catalog_query", "rewrite"]
 
@@ -28,6 +30,7 @@ _BUILT_IN = {
 """Functions that DuckDB computes as PostgreSQL does."""
 _ROW_FUNCTIONS = {"generate_series", "generate_subscripts", "unnest"}
 """Functions that may stand in a FROM."""
+_RESERVED = {"TABLE", "COLUMN", "SELECT", "INSERT", "UPDATE", "DELETE", "SCHEMA", "ROLE", "INDEX"}
 _REFUSED = (exp.Into, exp.Lock, exp.Command, exp.Placeholder, exp.Parameter, exp.ReadCSV, exp.ReadParquet)
 _TEXT_TYPES = {
     "NAME",
@@ -53,8 +56,8 @@ def read_catalog_query(text: str, tables: frozenset[str], relations: frozenset[s
         relations: Names of catalogs, as `pg_catalog.pg_class`.
     """
     try:
-        tree = sqlglot.parse_one(text, read="postgres")
-    except (sqlglot.errors.SqlglotError, RecursionError, ValueError, AttributeError):
+        tree = sqlglot.parse_one(_quote_aliases(text), read="postgres")
+    except (WireError, sqlglot.errors.SqlglotError, RecursionError, ValueError, AttributeError):
         return None
     if not isinstance(tree, exp.Query):
         return None
@@ -68,6 +71,15 @@ def read_catalog_query(text: str, tables: frozenset[str], relations: frozenset[s
         if schema or (name not in bound and (name in tables or f"pg_catalog.{name}" not in relations)):
             return None
     return tree
+
+
+def _quote_aliases(text: str) -> str:
+    """Quote names that are words of SQL, as in `AS table`: PostgreSQL allows them, the parser does not."""
+    tokens = list(tokenize(text))
+    for before, token in reversed(list(pairwise(tokens))):
+        if (before.word == "AS" or before.text == ".") and token.word in _RESERVED:
+            text = f'{text[: token.start]}"{token.text.lower()}"{text[token.end :]}'
+    return text
 
 
 def rewrite(tree: exp.Expr, constants: Mapping[str, Any], live: frozenset[str]) -> tuple[str, frozenset[str]]:
@@ -93,6 +105,8 @@ def rewrite(tree: exp.Expr, constants: Mapping[str, Any], live: frozenset[str]) 
             return handler(node)
         if isinstance(node, (exp.EQ, exp.NEQ)):
             return _comparison(node, constants["functions"])
+        if isinstance(node, exp.Identifier) and not node.quoted:
+            return exp.to_identifier(node.name.lower(), quoted=False)  # as PostgreSQL reads names
         if isinstance(node, exp.Anonymous):
             return _function(node, constants)
         if isinstance(node, exp.Func):
@@ -156,21 +170,28 @@ def _table(node: exp.Table, bound: set[str], live: frozenset[str], used: set[str
             hint="Use hubbub.budget, hubbub.history or hubbub.functions.",
         )
     else:
-        fresh = node.copy()
-        fresh.set("this", exp.to_identifier(name, quoted=True))
-        fresh.set("db", exp.to_identifier(_SCHEMAS[schema or "pg_catalog"]))
-        fresh.set("catalog", None)
-        if not fresh.alias:
-            fresh.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+        fresh = _relation(node, schema or "pg_catalog", name)
     for part in ("joins", "laterals", "pivots"):
         if node.args.get(part):
             fresh.set(part, node.args[part])
     return fresh
 
 
+def _relation(node: exp.Table, schema: str, name: str) -> exp.Table:
+    fresh = node.copy()
+    fresh.set("this", exp.to_identifier(name, quoted=True))
+    fresh.set("db", exp.to_identifier(_SCHEMAS[schema]))
+    fresh.set("catalog", None)
+    if not fresh.alias:
+        fresh.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+    return fresh
+
+
 def _row_function(node: exp.Table) -> exp.Expr:
     """A function in the FROM, such as generate_series; its alias also names its one column."""
     call = node.this
+    if str(call.this).lower() == "pg_get_keywords":
+        return _relation(node, "pg_catalog", "pg_get_keywords")
     if isinstance(call, exp.Explode):
         call = exp.Anonymous(this="unnest", expressions=[call.this])
         node.set("this", call)
@@ -190,6 +211,8 @@ def _column(node: exp.Column, constants: Mapping[str, Any]) -> exp.Expr:
         fresh.set("db", None)
         fresh.set("catalog", None)
         return fresh
+    if node.name.lower() == "xmin":
+        return exp.Literal.number(1)  # no row was ever changed
     if not node.table and node.name.lower() in constants and not getattr(node.this, "quoted", False):
         return _literal(constants[node.name.lower()])
     return node
@@ -198,17 +221,21 @@ def _column(node: exp.Column, constants: Mapping[str, Any]) -> exp.Expr:
 def _function(node: exp.Anonymous, constants: Mapping[str, Any]) -> exp.Expr:
     name = str(node.this).lower()
     if name == "current_setting" and node.expressions:
-        wanted = node.expressions[0]
-        while isinstance(wanted, exp.Cast):
-            wanted = wanted.this
-        setting = constants["settings"].get(wanted.name.lower())
+        setting_name = node.expressions[0]
+        while isinstance(setting_name, exp.Cast):
+            setting_name = setting_name.this
+        setting = constants["settings"].get(setting_name.name.lower())
         if setting is None and len(node.expressions) < 2:
-            raise WireError("42704", f"there is no setting {wanted.name[:60]}")
+            raise WireError("42704", f"there is no setting {setting_name.name[:60]}")
         return _literal(setting)
     if name in constants:
         return _literal(constants[name])
+    if name == "all" and len(node.expressions) == 1:
+        return _any(exp.All(this=node.expressions[0]))
     if name in {"json_build_object", "jsonb_build_object"}:
         return exp.Anonymous(this="json_object", expressions=node.expressions)
+    if name == "pg_get_keywords" and isinstance(node.parent, exp.Table):
+        return node  # a relation: see `_row_function`
     if name in _BUILT_IN:
         return exp.Anonymous(this=name, expressions=node.expressions)
     if f"hub_{name}" in constants["macros"]:
@@ -275,6 +302,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
     return node
 
 
+_WHOLE_TYPES = {"INT", "INTEGER", "INT4", "BIGINT", "INT8", "SMALLINT", "INT2"}
 _KNOWN_TYPES = {
     "BOOLEAN": "boolean", "BOOL": "boolean", "INT2": "smallint", "SMALLINT": "smallint", "INT": "integer",
     "INT4": "integer", "INTEGER": "integer", "BIGINT": "bigint", "INT8": "bigint", "FLOAT8": "double",
@@ -330,6 +358,23 @@ def _operator(node: exp.Expr) -> exp.Expr:
     raise _unsupported()
 
 
+def _division(node: exp.Expr) -> exp.Expr:
+    """Whole numbers are divided without a remainder."""
+    are_whole = all(
+        (isinstance(each, exp.Literal) and each.is_int)
+        or (isinstance(each, exp.Cast) and _type_name(each.args["to"]) in _WHOLE_TYPES)
+        for each in (node.this, node.expression)
+    )
+    return exp.IntDiv(this=node.this, expression=node.expression) if are_whole else node
+
+
+def _like(node: exp.Expr) -> exp.Expr:
+    """A backslash in a pattern is an escape, also where ESCAPE does not say so."""
+    if isinstance(node.parent, exp.Escape) or "\\" not in node.expression.name:
+        return node
+    return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+
+
 def _collate(node: exp.Expr) -> exp.Expr:
     inner: exp.Expr = node.this
     return inner
@@ -339,8 +384,12 @@ _HANDLERS: Mapping[type, Callable[[Any], exp.Expr]] = {
     exp.Dot: _dot,
     exp.Cast: _cast,
     exp.Any: _any,
+    exp.All: _any,
     exp.Operator: _operator,
     exp.Collate: _collate,
+    exp.Div: _division,
+    exp.Like: _like,
+    exp.ILike: _like,
 }
 
 
@@ -372,11 +421,13 @@ def _output_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Dot):
         return _output_name(node.expression)
     if isinstance(node, (exp.Column, exp.Identifier)):
-        return node.name
+        identifier = node.this if isinstance(node, exp.Column) else node
+        return node.name if getattr(identifier, "quoted", False) else node.name.lower()
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
     if isinstance(node, exp.Case):
-        return "case"
+        default = _output_name(node.args["default"]) if node.args.get("default") is not None else "?column?"
+        return default if default != "?column?" else "case"
     if isinstance(node, exp.Exists):
         return "exists"
     if isinstance(node, exp.Subquery):
@@ -389,5 +440,5 @@ def _output_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Array):
         return "array"
     if isinstance(node, exp.Func):
-        return node.sql_name().lower()
+        return node.sql(dialect="postgres").partition("(")[0].strip().lower()
     return "?column?"

@@ -40,7 +40,6 @@ from hubbub.server.settings import is_loopback
 
 __all__ = ["WireListener"]
 
-_STARTUP_SECONDS: Final = 15.0
 _PASSWORD_LIMIT: Final = 4096
 """Bytes of a message before somebody has signed in."""
 _BUFFER: Final = 1 << 16
@@ -68,10 +67,13 @@ class WireListener:
     Args:
         service: The service of all doors.
         tls: The server's certificate; None for none, which only this machine may use.
+        startup_seconds: How long signing in may take.
     """
 
-    def __init__(self, service: Service, tls: ssl.SSLContext | None = None) -> None:
-        self._service, self._tls = service, tls
+    def __init__(
+        self, service: Service, tls: ssl.SSLContext | None = None, *, startup_seconds: float = 15.0
+    ) -> None:
+        self._service, self._tls, self._startup_seconds = service, tls, startup_seconds
         self._server: asyncio.Server | None = None
         self._sessions: dict[tuple[int, bytes], Session] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -126,7 +128,7 @@ class WireListener:
             raise WireError("53300", "there are too many connections", hint="Try again later.", is_fatal=True)
         self._strangers += 1
         try:
-            async with asyncio.timeout(_STARTUP_SECONDS):
+            async with asyncio.timeout(self._startup_seconds):
                 startup = await self._start(reader, writer)
                 if startup is None:
                     return
@@ -160,7 +162,7 @@ class WireListener:
                     raise WireError("08P01", "there are bytes before TLS begins", is_fatal=True)
                 writer.write(b"S")
                 await writer.drain()
-                await writer.start_tls(self._tls, ssl_handshake_timeout=_STARTUP_SECONDS)
+                await writer.start_tls(self._tls, ssl_handshake_timeout=self._startup_seconds)
                 is_encrypted = True
             elif code in {TLS_REQUEST, GSS_REQUEST}:
                 fields.end()

@@ -101,6 +101,9 @@ class Session:
         self._state = _State()
         self._cancelled = asyncio.Event()
         self._is_skipping = False
+        self._undescribed: Portal | None = None
+        """A portal that is described with the next message, or executed by it."""
+        self._abandoned: set[asyncio.Future[Any]] = set()
 
     def cancel(self) -> None:
         """Stop waiting for the running query; what was charged stays charged, and its outcome is stored."""
@@ -108,6 +111,14 @@ class Session:
 
     async def run(self) -> None:
         """Answer messages until the client leaves."""
+        try:
+            await self._answer_messages()
+        finally:
+            for task in self._abandoned:
+                task.cancel()
+            await asyncio.gather(*self._abandoned, return_exceptions=True)
+
+    async def _answer_messages(self) -> None:
         handlers = {
             b"P": self._parse,
             b"B": self._bind,
@@ -121,6 +132,8 @@ class Session:
             kind, fields = await read_message(self._reader, MESSAGE_LIMIT)
             if kind == b"X":
                 return
+            if self._undescribed is not None and kind != b"E":
+                await self._describe_now()
             if kind == b"S":
                 self._is_skipping = False
                 self._end_implicit()
@@ -174,8 +187,8 @@ class Session:
             )
         if name and name in self._prepared:
             raise WireError("42P05", "there is a prepared statement of this name already")
-        held = sum(len(each.statement.tokens) for each in self._prepared.values())
-        if len(self._prepared) >= _MAX_PREPARED or held + len(statements[0].tokens) > _MAX_PREPARED_TOKENS:
+        tokens = sum(len(each.statement.tokens) for each in self._prepared.values())
+        if len(self._prepared) >= _MAX_PREPARED or tokens + len(statements[0].tokens) > _MAX_PREPARED_TOKENS:
             raise WireError("54000", "there are too many prepared statements", hint="DEALLOCATE some.")
         command = classify(statements[0])
         self._check_transaction(command)
@@ -204,8 +217,8 @@ class Session:
         if len(self._portals) >= _MAX_PORTALS:
             raise WireError("54000", "there are too many open cursors", hint="CLOSE some.")
         self._check_transaction(prepared.command)
-        opened = self._source(prepared.command, values)
-        self._portals[portal] = Portal(prepared.command, opened, formats, prepared.columns)
+        source = self._source(prepared.command, values)
+        self._portals[portal] = Portal(prepared.command, source, formats, prepared.columns)
         self._writer.write(encode_message(b"2"))
 
     async def _describe(self, fields: Fields) -> None:
@@ -220,9 +233,20 @@ class Session:
         elif kind == b"P":
             portal = self._find(self._portals, name, "34000", "cursor")
             self._check_transaction(portal.command)
-            portal.columns = await self._tell_columns(portal.command, portal.source, portal)
+            # Most drivers execute what they describe: then the answer has the columns, and no plan is needed.
+            self._undescribed = portal
         else:
             raise WireError("08P01", "neither a statement nor a portal is described", is_fatal=True)
+
+    async def _describe_now(self) -> None:
+        """Answer a Describe that was not followed by an Execute of its portal; free."""
+        portal, self._undescribed = self._undescribed, None
+        assert portal is not None
+        try:
+            portal.columns = await self._tell_columns(portal.command, portal.source, portal)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the client gets an error
+            self._is_skipping = True
+            self._fail(problem)
 
     async def _tell_columns(
         self, command: Command, source: Source | None, portal: Portal | None
@@ -242,9 +266,20 @@ class Session:
     async def _execute(self, fields: Fields) -> None:
         name, limit = fields.text(), fields.int32()
         fields.end()
+        waiting = self._undescribed
+        describes = (
+            waiting is not None
+            and self._portals.get(name) is waiting
+            and isinstance(waiting.command, (Query, Explain, Show))
+        )
+        if waiting is not None and not describes:
+            await self._describe_now()
+            if self._is_skipping:
+                return
+        self._undescribed = None
         portal = self._find(self._portals, name, "34000", "cursor")
         self._check_transaction(portal.command)
-        await self._send_portal(portal, limit if limit > 0 else None, describes=False)
+        await self._send_portal(portal, limit if limit > 0 else None, describes=describes)
 
     async def _close(self, fields: Fields) -> None:
         kind, name = fields.take(1), fields.text()
@@ -491,7 +526,7 @@ class Session:
     async def _wait(self, work: Awaitable[_T]) -> _T:
         """Wait for work until it is done, cancelled by the client, or longer than statement_timeout.
 
-        The work itself goes on: a question that was charged has its outcome stored, and asking again is free.
+        A question that was charged runs on in the service: its outcome is stored, and asking again is free.
         """
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._cancelled.wait())
@@ -504,7 +539,8 @@ class Session:
         finally:
             stop.cancel()
             if not task.done():
-                task.add_done_callback(lambda each: each.cancelled() or each.exception())
+                task.cancel()
+                self._abandoned.add(task)
         reason = "on the client's request" if stop in done else "after statement_timeout"
         raise WireError(
             "57014", f"the statement is cancelled {reason}",

@@ -45,7 +45,7 @@ _TEXTS = (
 )
 """What planners say of names and syntax, for which SQL has codes of its own."""
 _SETTINGS = {
-    *("epsilon", "delta", "error", "confidence", "intervals", "bounds"),
+    *("epsilon", "delta", "error", "confidence", "intervals", "bounds", "deadline", "again"),
     *("rows_per_unit", "groups_per_unit", "rows_per_group"),
 }
 

@@ -79,7 +79,7 @@ class Token:
         if self.text.startswith("$"):
             return self.text.split("$", 2)[2].rsplit("$", 2)[0]
         if self.text[0] in "eE":
-            return re.sub(r"\\(.)|''", lambda found: found[1] or "'", self.text[2:-1])
+            return re.sub(r"\\(.)|''", lambda match: match[1] or "'", self.text[2:-1])
         return self.text[1:-1].replace("''", "'")
 
 

@@ -89,6 +89,9 @@ _OURS: Mapping[str, str] = {
     "hubbub.delta": "",
     "hubbub.confidence": "0.95",
     "hubbub.intervals": "on",
+    "hubbub.bounds": "",
+    "hubbub.deadline": "",
+    "hubbub.again": "off",
     "hubbub.rows_per_unit": "",
     "hubbub.groups_per_unit": "",
     "hubbub.rows_per_group": "",
@@ -172,14 +175,41 @@ def _parse_errors(text: str) -> dict[str, str]:
     return errors
 
 
+def _check_bounds(text: str) -> str:
+    _parse_bounds(text)
+    return text.strip()
+
+
+def _parse_bounds(text: str) -> dict[str, Any]:
+    """The bounds by column: `age=0:120, cost=auto`."""
+    bounds: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, ends = part.rpartition("=")
+        low, colon, high = ends.strip().partition(":")
+        try:
+            pair = (Decimal(low), Decimal(high)) if colon else None
+        except InvalidOperation:
+            pair = None
+        if not name.strip() or (pair is None and ends.strip().lower() != "auto"):
+            raise _wrong(
+                "hubbub.bounds", "Write SET hubbub.bounds = 'age=0:120', with public bounds, or 'age=auto'."
+            )
+        bounds[name.strip()] = pair or "auto"
+    return bounds
+
+
 _CHECKS: Mapping[str, Callable[[str], str]] = {
     "client_encoding": _check_encoding,
     "DateStyle": _check_date_style,
     "transaction_isolation": _check_isolation,
     "default_transaction_isolation": _check_isolation,
     "hubbub.error": _check_errors,
-    "hubbub.intervals": _check_flag("hubbub.intervals"),
-    **{name: _check_number(name) for name in ("hubbub.epsilon", "hubbub.delta", "hubbub.confidence")},
+    "hubbub.bounds": _check_bounds,
+    **{name: _check_flag(name) for name in ("hubbub.intervals", "hubbub.again")},
+    **{
+        name: _check_number(name)
+        for name in ("hubbub.epsilon", "hubbub.delta", "hubbub.confidence", "hubbub.deadline")
+    },
     **{
         name: _check_whole(name)
         for name in ("hubbub.rows_per_unit", "hubbub.groups_per_unit", "hubbub.rows_per_group")
@@ -290,6 +320,10 @@ class Variables:
             arguments["confidence"] = Decimal(read("hubbub.confidence"))
         if read("hubbub.intervals") == "off":
             arguments["intervals"] = False
+        if read("hubbub.bounds"):
+            arguments["bounds"] = _parse_bounds(read("hubbub.bounds"))
+        if read("hubbub.deadline"):
+            arguments["deadline"] = float(read("hubbub.deadline"))
         return Question(sql, **arguments)
 
     def _record(self, before: Mapping[str, str], *, is_local: bool) -> None:
