@@ -18,6 +18,7 @@ NAVIGATION: Mapping[str, str | Section] = {
         "Fit an estimator": "estimators.md",
         "Audit a mechanism": "audit.md",
         "Large tables": "scale.md",
+        "Ask a server from psql, notebooks, DBeaver": "serve-clients.md",
     },
     "Explanation": {
         "Theory: statement, code, test": "theory.md",

@@ -77,15 +77,15 @@ def capture():
     from server import test_pgwire_clients
 
     queries = {}
-    plain = ServiceAnswers.open
+    plain = ServiceAnswers.read_catalog
 
-    def noting(self, text, variables):
-        source = plain(self, text, variables)
-        if "Catalog" in type(source).__name__:
+    async def noting(self, text):
+        tree = await plain(self, text)
+        if tree is not None:
             queries.setdefault(text, run_drivers.name)
-        return source
+        return tree
 
-    ServiceAnswers.open = noting
+    ServiceAnswers.read_catalog = noting
     with tempfile.TemporaryDirectory() as folder:
         test_pgwire_clients.run_java.folder = folder
         subprocess.run(["javac", "-d", folder, Path(__file__).with_name("Client.java")], check=True)

@@ -114,7 +114,7 @@ async def converse(service, catalog, draw, count):
     reader, writer = asyncio.StreamReader(), Writer()
     ada = service.auth.sign_in("ada", PASSWORD) if converse.principal is None else converse.principal
     converse.principal = ada
-    answers = ServiceAnswers(service, ada, "visits", catalog, 1)
+    answers = ServiceAnswers(service, ada, "visits", catalog)
     session = Session(reader, writer, answers, Variables("ada", "0.01"))
     number = draw.randrange(1, count)
     for _ in range(number):

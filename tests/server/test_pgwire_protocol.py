@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from hubbub.server.records import Question, Role
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
 from server.wire import (
     SYNC,
@@ -130,6 +131,37 @@ def test_reader_may_look_and_not_ask(port):
         (error,) = errors_in(client.ask(query(COUNT)))
 
     assert error["C"] == "42501"
+
+
+def test_tokens_sign_in_until_they_are_revoked(service, port):
+    token, secret = service.auth.make_token(service.auth.sign_in("bob", PASSWORD), "a notebook")
+    with RawClient(port) as client:
+        client.sign_in(token.token_id, secret, options="-c hubbub.epsilon=0.01")
+        assert rows_in(client.ask(query(COUNT)))
+        service.auth.revoke_token(token.token_id, by="bob", user="bob")
+        denied = [
+            errors_in(client.ask(query(sql)))[0]["C"] for sql in (COUNT, "SELECT 1", f"EXPLAIN {COUNT}")
+        ]
+    with RawClient(port) as client:
+        _, payload = client.sign_in(token.token_id, secret)
+
+    assert denied == ["42501", "42501", "42501"]
+    assert fields_of(payload)["C"] == "28P01"
+
+
+def test_role_that_is_taken_away_ends_at_once(service, port):
+    service.auth.add_user("zoe", PASSWORD, by="test")
+    service.auth.set_role("zoe", "visits", Role.READER, by="test")
+    with RawClient(port) as client:
+        client.sign_in("zoe")
+        assert rows_in(client.ask(query("SELECT 1"))) == [("1",)]
+        service.auth.set_role("zoe", "visits", None, by="test")
+        errors = [
+            errors_in(client.ask(query(sql)))[0]["C"]
+            for sql in ("SELECT relname FROM pg_class", "SELECT * FROM hubbub.budget", COUNT)
+        ]
+
+    assert errors == ["42501"] * 3
 
 
 @pytest.mark.parametrize("size", [0, 4, 7, 10_001, 2**31 - 1])
@@ -355,7 +387,7 @@ def test_transactions_fail_until_they_end(client):
 def test_cancel_leaves_the_answer_stored(tmp_path):
     service = open_hospital(tmp_path / "hospital", deadlines="[1.5]")
     try:
-        service.plan(service.auth.sign_in("ada", PASSWORD), "visits", _question())
+        service.plan(service.auth.sign_in("ada", PASSWORD), "visits", Question(COUNT, epsilon=0.01))
         with running_listener(service) as port, RawClient(port) as client:
             key = client.sign_in(options="-c hubbub.epsilon=0.01")
             stopper = threading.Timer(0.2, send_cancel, [port, key])
@@ -369,12 +401,6 @@ def test_cancel_leaves_the_answer_stored(tmp_path):
         assert charges(service) == 1
     finally:
         service.close()
-
-
-def _question():
-    from hubbub.server.records import Question
-
-    return Question(COUNT, epsilon=0.01)
 
 
 def send_cancel(port, key):
@@ -488,7 +514,8 @@ def test_history_is_ones_own(port, client):
         theirs = [row[0] for row in rows_in(other.ask(query("SELECT query FROM hubbub.history")))]
     ours = [row[0] for row in rows_in(client.ask(query("SELECT query FROM hubbub.history")))]
 
-    assert theirs == [f"{COUNT} WHERE age > 26"]
+    assert f"{COUNT} WHERE age > 26" in theirs
+    assert f"{COUNT} WHERE age > 25" not in theirs
     assert f"{COUNT} WHERE age > 25" in ours
     assert f"{COUNT} WHERE age > 26" not in ours
 

@@ -4,15 +4,18 @@ A query that names a declared table, or a name that is not known, is a question.
 `pg_catalog`, `information_schema` or `hubbub`, or no table at all, is answered from what is declared.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlglot
 from sqlglot import exp
 
 from hubbub.engines.schema import Kind
+from hubbub.errors import AccessDenied
 from hubbub.server.pgwire.catalog import Catalog, Live, catalog_columns
 from hubbub.server.pgwire.catalog_sql import read_catalog_query
 from hubbub.server.pgwire.messages import Column, WireError
@@ -44,66 +47,64 @@ _PLACEHOLDERS: Mapping[int, Any] = {
     Type.TIMESTAMP: datetime(2000, 1, 1),  # noqa: DTZ001 - timestamps have no zone
     Type.TIMESTAMPTZ: datetime(2000, 1, 1),  # noqa: DTZ001 - as above
 }
+_T = TypeVar("_T")
+_MAX_CATALOG_TEXT = 20_000
 _HISTORY_LIMIT = 1000
 _MAX_COLUMNS = 100
 """Questions that a connection remembers the columns of."""
 
 
-@dataclass(frozen=True)
-class _CatalogSource:
-    """A query of the catalogs; it is free, so that describing it may run it."""
+class _QuerySource:
+    """A query: a question about protected tables, or one of the catalogs; read when it is first needed."""
 
-    answers: "ServiceAnswers"
-    tree: exp.Expr
-    variables: Variables
+    def __init__(self, answers: "ServiceAnswers", text: str, variables: Variables) -> None:
+        self._answers, self._text, self._variables = answers, text, variables
+        self._question = variables.question(text)
+        self._again = variables.get("hubbub.again") == "on"
+        self._tree: exp.Expr | None = None
+        self._rows: Rows | None = None
+        self._is_read = False
 
     async def columns(self) -> tuple[Column, ...]:
+        """Return the columns: of the plan, or of the catalogs' answer, which is free and is kept."""
+        if await self._is_question():
+            return await self._answers.columns(self._question)
         return (await self.rows()).columns
 
     async def rows(self) -> Rows:
-        return Rows(*await self.answers.ask_catalog(self.tree, self.variables))
+        """Return the rows; a question is charged."""
+        if await self._is_question():
+            return await self._answers.ask(self._question, again=self._again)
+        if self._rows is None:
+            self._rows = Rows(*await self._answers.ask_catalog(self._tree, self._variables))
+        return self._rows
 
-
-@dataclass(frozen=True)
-class _QuestionSource:
-    """A question about protected tables: its columns are those of its plan, its rows are charged."""
-
-    answers: "ServiceAnswers"
-    question: Question
-    again: bool
-    """True to charge a question that has failed once more, and run it."""
-
-    async def columns(self) -> tuple[Column, ...]:
-        return await self.answers.columns(self.question)
-
-    async def rows(self) -> Rows:
-        return await self.answers.ask(self.question, again=self.again)
+    async def _is_question(self) -> bool:
+        if not self._is_read:
+            self._tree = await self._answers.read_catalog(self._text)
+            if self._tree is not None:
+                _apply_set_config(self._tree, self._variables)
+            self._is_read = True
+        return self._tree is None
 
 
 @dataclass(frozen=True)
 class _PlanSource:
-    """The plan of a question in words."""
+    """The plan of a query in words; of the catalogs there is nothing to plan."""
 
     answers: "ServiceAnswers"
+    text: str
     question: Question
 
     async def columns(self) -> tuple[Column, ...]:
         return (Column("QUERY PLAN", Type.TEXT),)
 
     async def rows(self) -> Rows:
-        report = await self.answers.plan(self.question)
-        return Rows(await self.columns(), [(line,) for line in _describe_plan(report)])
-
-
-@dataclass(frozen=True)
-class _FreePlan:
-    """The plan of a query of the catalogs: there is nothing to plan."""
-
-    async def columns(self) -> tuple[Column, ...]:
-        return (Column("QUERY PLAN", Type.TEXT),)
-
-    async def rows(self) -> Rows:
-        return Rows(await self.columns(), [("Answered from what is declared: free, and exact.",)])
+        if await self.answers.read_catalog(self.text) is not None:
+            lines = ["Answered from what is declared: free, and exact."]
+        else:
+            lines = _describe_plan(await self.answers.plan(self.question))
+        return Rows(await self.columns(), [(line,) for line in lines])
 
 
 class ServiceAnswers:
@@ -115,11 +116,20 @@ class ServiceAnswers:
         dataset: The dataset, which is the database of the connection.
         catalog: The catalogs of the dataset.
         process: The number of the connection, as `pg_backend_pid()` tells it.
+        executor: Threads for the catalogs.
     """
 
     def __init__(
-        self, service: Service, principal: Principal, dataset: str, catalog: Catalog, process: int
+        self,
+        service: Service,
+        principal: Principal,
+        dataset: str,
+        catalog: Catalog,
+        *,
+        process: int = 1,
+        executor: Executor | None = None,
     ) -> None:
+        self._executor = executor
         self._service, self._principal, self._dataset = service, principal, dataset
         self._catalog, self._process = catalog, process
         self._relations = frozenset(catalog_columns())
@@ -127,22 +137,22 @@ class ServiceAnswers:
 
     def open(self, text: str, variables: Variables) -> Source:
         """Return the source of a query."""
-        tree = self._read_catalog(text)
-        if tree is not None:
-            _apply_set_config(tree, variables)
-            return _CatalogSource(self, tree, variables)
-        return _QuestionSource(self, variables.question(text), variables.get("hubbub.again") == "on")
+        return _QuerySource(self, text, variables)
 
     def explain(self, text: str, variables: Variables) -> Source:
         """Return the plan of a query, its cost and its error, as lines."""
-        if self._read_catalog(text) is not None:
-            return _FreePlan()
-        return _PlanSource(self, variables.question(text))
+        return _PlanSource(self, text, variables.question(text))
 
-    def _read_catalog(self, text: str) -> exp.Expr | None:
-        if "differential_privacy" in text.lower():
+    async def read_catalog(self, text: str) -> exp.Expr | None:
+        """Return the syntax tree of a query of the catalogs; None if it is a question."""
+        if "differential_privacy" in text.lower() or len(text) > _MAX_CATALOG_TEXT:
             return None
-        return read_catalog_query(text, self._catalog.tables, self._relations)
+        return await self._run(read_catalog_query, text, self._catalog.tables, self._relations)
+
+    async def _run(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Run what takes time in a thread of the catalogs' own: questions never wait for them."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, lambda: work(*arguments))
 
     # The service
 
@@ -174,11 +184,21 @@ class ServiceAnswers:
         return Rows(columns, rows, is_charged=answer.is_new)
 
     async def ask_catalog(
-        self, tree: exp.Expr, variables: Variables
+        self, tree: exp.Expr | None, variables: Variables
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
-        """Answer a query of the catalogs; free."""
-        constants = self._constants(variables)
-        return await self._service.call(self._catalog.execute, tree, self._live(variables), constants)
+        """Answer a query of the catalogs; free, for whoever still has a role."""
+
+        def execute() -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
+            if self._dataset not in self._service.auth.roles(self._principal):
+                raise AccessDenied(
+                    "there is no such dataset, or you have no role in it",
+                    why="nobody is told which",
+                    fix="ask its owner",
+                    parameter="dataset",
+                )
+            return self._catalog.execute(tree, self._live(variables), self._constants(variables))
+
+        return await self._run(execute)
 
     def _constants(self, variables: Variables) -> dict[str, Any]:
         user = self._principal.user
@@ -273,14 +293,14 @@ class ServiceAnswers:
 
     # Parameters
 
-    def parameter_types(self, statement: Statement, stated: Sequence[int]) -> tuple[int, ...]:
+    async def parameter_types(self, statement: Statement, stated: Sequence[int]) -> tuple[int, ...]:
         """Return the types of parameters; where none is stated, that of what they stand beside."""
         count = count_parameters(statement)
         types = [*stated, *[0] * (count - len(stated))]
         if not any(oid in {0, Type.UNKNOWN} for oid in types):
             return tuple(types)
         is_query = statement.words[:1] in {("SELECT",), ("WITH",), ("VALUES",), ("(",)}
-        inferred = self._infer(statement.text) if is_query else {}
+        inferred = await self._run(self._infer, statement.text) if is_query else {}
         return tuple(
             inferred.get(place, Type.TEXT) if oid in {0, Type.UNKNOWN} else oid
             for place, oid in enumerate(types, 1)

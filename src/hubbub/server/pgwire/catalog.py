@@ -34,7 +34,7 @@ _FIRST_OID = 16384
 _PUBLIC = 2200
 _OWNER = 10
 _MAX_ROWS = 100_000
-_SECONDS = 10.0
+_SECONDS = 5.0
 _TYPES = {
     "oid": "UINTEGER", "bool": "BOOLEAN", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT",
     "float4": "REAL", "float8": "DOUBLE", "timestamptz": "TIMESTAMP WITH TIME ZONE",

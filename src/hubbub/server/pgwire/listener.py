@@ -9,6 +9,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ __all__ = ["WireListener"]
 _PASSWORD_LIMIT: Final = 4096
 """Bytes of a message before somebody has signed in."""
 _BUFFER: Final = 1 << 16
+_CATALOG_THREADS = 4
 _MAX_CONNECTIONS = 500
 _MAX_STRANGERS = 100
 """Connections that have not signed in."""
@@ -81,6 +83,7 @@ class WireListener:
         self._strangers = 0
         self._count = 0
         self._last_process = 0
+        self._executor = ThreadPoolExecutor(_CATALOG_THREADS, thread_name_prefix="hubbub-catalog")
 
     async def start(self, host: str, port: int) -> int:
         """Begin to listen; return the port."""
@@ -94,6 +97,7 @@ class WireListener:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     # Connections
 
@@ -262,7 +266,9 @@ class WireListener:
         except WireError as error:
             raise WireError(error.code, error.message, hint=error.hint, is_fatal=True) from None
         self._last_process = self._last_process % (2**31 - 1) + 1
-        answers = ServiceAnswers(service, principal, dataset, catalog, self._last_process)
+        answers = ServiceAnswers(
+            service, principal, dataset, catalog, process=self._last_process, executor=self._executor
+        )
         return answers, variables, (self._last_process, random_bytes(4))
 
     def _cancel(self, fields: Fields) -> None:

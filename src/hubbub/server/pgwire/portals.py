@@ -45,7 +45,7 @@ class Answers(Protocol):
         """Return the plan of a query, its cost and its error, as lines."""
         ...
 
-    def parameter_types(self, statement: Statement, stated: Sequence[int]) -> tuple[int, ...]:
+    async def parameter_types(self, statement: Statement, stated: Sequence[int]) -> tuple[int, ...]:
         """Return the types of a statement's parameters, where the client stated none by context."""
         ...
 

@@ -59,6 +59,7 @@ __all__ = ["MESSAGE_LIMIT", "Session"]
 MESSAGE_LIMIT: Final = 1 << 20
 """Bytes of one message; a query has at most 100,000 characters."""
 _MAX_TEXT = 100_000
+_SHORT_TEXT = 5000
 _MAX_PREPARED = 500
 _MAX_PREPARED_TOKENS = 300_000
 _MAX_PORTALS = 100
@@ -150,6 +151,8 @@ class Session:
                 try:
                     self._cancelled.clear()
                     await handlers[kind](fields)
+                except ConnectionError:
+                    raise
                 except Exception as problem:  # noqa: BLE001 - whatever it is, the client gets an error
                     self._is_skipping = True
                     self._fail(problem)
@@ -163,12 +166,14 @@ class Session:
             text = fields.text()
             fields.end()
             self._cancelled.clear()
-            for statement in _split(text):
+            for statement in await _split(text):
                 command = classify(statement)
                 if count_parameters(statement):
                     raise WireError("42P02", "there is a parameter, and no value for it")  # noqa: TRY301
                 portal = await self._open(command, ())
                 await self._send_portal(portal, None, describes=True)
+        except ConnectionError:
+            raise
         except Exception as problem:  # noqa: BLE001 - whatever it is, the client gets an error
             self._fail(problem)
         self._end_implicit()
@@ -180,7 +185,7 @@ class Session:
         name, text = fields.text(), fields.text()
         stated = [fields.int32() & 0xFFFFFFFF for _ in range(fields.count(4))]
         fields.end()
-        statements = _split(text)
+        statements = await _split(text)
         if len(statements) != 1:
             raise WireError(
                 "42601", "there is more than one statement in a prepared one", hint="Send them one by one."
@@ -192,7 +197,7 @@ class Session:
             raise WireError("54000", "there are too many prepared statements", hint="DEALLOCATE some.")
         command = classify(statements[0])
         self._check_transaction(command)
-        types = self._answers.parameter_types(statements[0], stated[: count_parameters(statements[0])])
+        types = await self._answers.parameter_types(statements[0], stated[: count_parameters(statements[0])])
         self._prepared[name] = Prepared(command, statements[0], types)
         self._writer.write(encode_message(b"1"))
 
@@ -561,12 +566,14 @@ class Session:
         return where[name]
 
 
-def _split(text: str) -> list[Statement]:
+async def _split(text: str) -> list[Statement]:
     if len(text) > _MAX_TEXT:
         raise WireError(
             "54000", f"the text has more than {_MAX_TEXT:,} characters", hint="Write a shorter query."
         )
-    return split_statements(text)
+    if len(text) < _SHORT_TEXT:
+        return split_statements(text)
+    return await asyncio.to_thread(split_statements, text)  # others need not wait for it
 
 
 def _encode_rows(
