@@ -8,6 +8,19 @@ Section = Mapping[str, str]
 
 NAVIGATION: Mapping[str, str | Section] = {
     "First answer": "index.md",
+    "Tutorials": {
+        "Publish a table with its label": "tutorials/publish-a-table.md",
+        "A team and its budget": "tutorials/a-team-and-its-budget.md",
+        "Ask by accuracy": "tutorials/ask-by-accuracy.md",
+        "Train a model": "tutorials/train-a-model.md",
+        "A synthetic table": "tutorials/a-synthetic-table.md",
+        "Audit a mechanism": "tutorials/audit-a-mechanism.md",
+        "Choose ε, δ, unit and bounds": "tutorials/choosing-parameters.md",
+        "From Opacus": "tutorials/from-opacus.md",
+        "From diffprivlib": "tutorials/from-diffprivlib.md",
+        "From OpenDP": "tutorials/from-opendp.md",
+        "From Tumult or PipelineDP": "tutorials/from-tumult-and-pipelinedp.md",
+    },
     "Textbook": "textbook/",
     "How-to": {
         "Ask queries": "queries.md",

@@ -22,7 +22,7 @@ _FENCE = re.compile(
     r"(?P<mark><!-- not run: [^\n]+ -->\n+)?^(?P<indent> *)```(?P<language>[a-z-]*)\n(?P<text>.*?)^ *```$",
     flags=re.DOTALL | re.MULTILINE,
 )
-_NUMBER = re.compile(r"[-+−±]?\d[\d,]*(\.\d+)?(e[-+−]?\d+)?")
+_NUMBER = re.compile(r"[-+−±]?\d+(,\d{3}(?!\d))*(\.\d+)?(e[-+−]?\d+)?")
 
 # Runs in a process of its own: blocks arrive as a list of (language, text), outputs leave as a list of texts.
 _DRIVER = """
@@ -113,11 +113,12 @@ def agrees(block: Block, printed: str) -> bool:
     """Whether a page shows what its block printed."""
     if block.output is None:
         return True
-    pattern = [
-        r"(?s:.*)" if line.strip() == "…" else re.escape(line)
+    pattern = "".join(
+        r"(?:(?s:.*)\n)?" if line.strip() == "…" else re.escape(line) + "\n"
         for line in _lines(block.output, is_noisy=block.is_noisy)
-    ]
-    return re.fullmatch("\n".join(pattern), "\n".join(_lines(printed, is_noisy=block.is_noisy))) is not None
+    )
+    shown = "".join(f"{line}\n" for line in _lines(printed, is_noisy=block.is_noisy))
+    return re.fullmatch(pattern, shown) is not None
 
 
 def _lines(text: str, *, is_noisy: bool) -> list[str]:
