@@ -44,6 +44,8 @@ def stage(folder: Path) -> Path:
         page.write_text(_with_site_links(page, original, pages), encoding="utf-8")
     for chapter in sorted((pages / "textbook").glob("[0-9]*.md")):
         make_notebook(chapter, chapter.with_suffix(".ipynb"))
+        with chapter.open("a", encoding="utf-8") as page:
+            page.write(f"\n[Download this chapter as a notebook]({chapter.stem}.ipynb)\n")
     (pages / "extra.css").write_text((ROOT / "website" / "extra.css").read_text(), encoding="utf-8")
     frame = (ROOT / "website" / "zensical.toml").read_text(encoding="utf-8")
     menu = f"nav = [\n{_menu(pages)}]\n"

@@ -8,6 +8,9 @@ import pytest
 from docs.pages import DOCS, agrees, read_blocks, run_page
 
 LESSONS = [DOCS / "index.md", *sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("textbook/*.md"))]
+# Made from the code, or a list of terms: nobody reads them from the top.
+REFERENCE = {"cli.md", "functions.md", "glossary.md"}
+GUIDES = [page for page in sorted(DOCS.glob("*.md")) if page not in LESSONS and page.name not in REFERENCE]
 PAGES = [*LESSONS, *(DOCS / name for name in ("audit.md", "budgets.md", "scale.md"))]
 # Their blocks run in tests of their own.
 ELSEWHERE = {"queries.md", "estimators.md", "training.md", "ledger.md", "synopsis.md"}
@@ -24,7 +27,7 @@ def test_blocks_run_and_show_what_the_page_says(page, tmp_path):
         assert agrees(block, printed), f"{name(page)}:{block.line} printed:\n{printed}"
 
 
-@pytest.mark.parametrize("page", LESSONS, ids=name)
+@pytest.mark.parametrize("page", [*LESSONS, *GUIDES], ids=name)
 def test_page_says_for_whom_it_is_and_what_to_read_next(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("# ")
