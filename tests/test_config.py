@@ -402,7 +402,7 @@ def test_rows_are_public_or_protected(folder):
         ),
         (
             VISITS + "bounds = { cost = [5, 1] }",
-            "in tables.visits.bounds.cost, the bounds of cost are not in order",
+            "in tables.visits.bounds.cost, the lower bound of cost is above",
         ),
         (VISITS + "bounds = { cost = [0, inf] }", "in tables.visits.bounds.cost, high of cost is not"),
         (VISITS + "keys = { region = 3 }", "tables.visits.keys.region is not a list"),

@@ -60,14 +60,14 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 from hubbub.accounting import Budget
-from hubbub.config_values import ROW, find_key_kind, parse_keys, parse_kind, read_key_texts
+from hubbub.config_values import ROW, drop_password, find_key_kind, parse_keys, parse_kind, read_key_texts
 from hubbub.engines.csv_rows import make_csv_format
 from hubbub.engines.data_identity import expand_pattern, identify_files
 from hubbub.engines.file_endings import ENDINGS, find_format
@@ -283,7 +283,7 @@ class _Reader:
                 raise self._wrong(
                     name, "is no address of PostgreSQL", "others are not known", 'write "postgresql://…/db"'
                 )
-            if name == "url" and _has_password(value):
+            if name == "url" and drop_password(value) != value:
                 raise self._wrong(
                     name,
                     "contains a password",
@@ -516,11 +516,14 @@ class _Reader:
 
     def _bounds(self, entry: str, ends: Any, column: str) -> Any:
         if isinstance(ends, list) and all(
-            isinstance(end, (int, Decimal)) and not isinstance(end, bool) for end in ends
+            isinstance(end, (int, Decimal, date)) and not isinstance(end, bool) for end in ends
         ):
             return self._checked(entry, lambda: parse_bounds(ends, column))
         raise self._wrong(
-            entry, "is not a pair of numbers", "values are clamped between two", "write it as [0, 100]"
+            entry,
+            "is not a pair of numbers or dates",
+            "values are clamped between two",
+            "write it as [0, 100]",
         )
 
     def _keys(self, entry: str, keys: Any, column: str, kind: Kind | None) -> Any:
@@ -587,12 +590,3 @@ class _Reader:
 
     def _wrong(self, entry: str, what: str, why: str, fix: str) -> InvalidInput:
         return InvalidInput(f"{self._file}: {entry} {what}", why=why, fix=fix)
-
-
-def _has_password(url: str) -> bool:
-    """True if an address contains a password; nothing of it may be stored in a public file."""
-    try:
-        parts = urlsplit(url)
-        return parts.password is not None or "password" in parse_qs(parts.query)
-    except ValueError:
-        return "@" in url

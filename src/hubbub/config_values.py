@@ -5,12 +5,13 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from hubbub.engines.schema import Kind
 from hubbub.errors import InvalidInput
 from hubbub.output_files import protect_paths
 
-__all__ = ["ROW", "find_key_kind", "parse_keys", "parse_kind", "read_key_texts"]
+__all__ = ["ROW", "drop_password", "find_key_kind", "parse_keys", "parse_kind", "read_key_texts"]
 
 ROW = "row"
 """What is written for a unit where one row is one person."""
@@ -111,3 +112,20 @@ def find_key_kind(value: Any) -> Kind | None:
 def _is_integer(text: str) -> bool:
     digits = text.strip().removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) <= 15
+
+
+def drop_password(url: str) -> str:
+    """Return an address without its password, as it may be stored and shown.
+
+    >>> drop_password("postgresql://ada:secret@db:5432/clinic?sslmode=require&password=x")
+    'postgresql://ada@db:5432/clinic?sslmode=require'
+    """
+    try:
+        parts = urlsplit(url)
+        people, at, host = parts.netloc.rpartition("@")
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return url.partition("://")[0] + "://"
+    others = [(name, value) for name, value in pairs if name.lower() not in {"password", "sslpassword"}]
+    query = parts.query if others == pairs else urlencode(others)
+    return urlunsplit(parts._replace(netloc=people.partition(":")[0] + at + host, query=query))

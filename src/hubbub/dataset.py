@@ -14,6 +14,7 @@ from hubbub.accounting import PrivacyLoss, refuse_large_epsilon
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.engines.engine import Engine
+from hubbub.engines.schema import imply_kinds
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.escaping import escape
 from hubbub.ledger import Charge, Ledger, LedgerAccount
@@ -129,7 +130,8 @@ class Dataset(SynopsisPlanning):
         Proof: docs/proofs/bounding.md
         """
         parsed, options = parse(text)
-        statement = normalize(parsed, self.tables, self.unit.key, options)
+        tables = imply_kinds(self.tables, bounds)
+        statement = normalize(parsed, tables, self.unit.key, options)
         limits = ContributionBounds(
             _first(rows_per_unit, options.rows, self._bounds.rows),
             _first(groups_per_unit, options.groups, self._bounds.groups),
@@ -168,9 +170,9 @@ class Dataset(SynopsisPlanning):
                 raise
             split = split_statement(
                 statement,
-                self.tables,
+                tables,
                 rows_are_units=self.unit.key is None,
-                check=lambda part: compile_outputs(self._analyze("", part)),
+                check=lambda part: compile_outputs(self._analyze("", part, bounds=bounds)),
             )
             if split is None:
                 raise
@@ -187,7 +189,7 @@ class Dataset(SynopsisPlanning):
     ) -> Query:
         return analyze(
             parse(text)[0] if statement is None else statement,
-            self.tables,
+            imply_kinds(self.tables, bounds),
             rows_are_units=self.unit.key is None,
             text=text,
             bounds=bounds,

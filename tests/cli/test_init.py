@@ -110,7 +110,7 @@ def test_invalid_answer_is_asked_again():
         "'x' is not a type",
         "not distinct",
         "no colon",
-        "not in order",
+        "above its upper bound",
         "not a date",
     )
     for words in (*said, "that is 0", "it is a fraction", "delta is 1 or more"):

@@ -148,6 +148,8 @@ def test_detected_separator_is_said_and_a_declared_one_is_not(tmp_path):
         assert data.notes == ("t.csv: a semicolon separates fields, by the header line",)
     with hb.open(path, unit="a", separator=";") as data:
         assert data.notes == ()
+    with hb.open(path, unit="a", separator=";", types={"b": "number"}) as data:
+        assert data.notes == ("t: texts in b that are not of the declared type are NULL",)
     with hb.open(path, unit="a;b", separator=",") as data:
         assert [column.name for column in data.tables["t"].columns] == ["a;b"]
     path = path.rename(tmp_path / "t.tsv")

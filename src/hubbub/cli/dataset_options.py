@@ -18,13 +18,18 @@ from hubbub.cli.options import (
     parse_delta,
     parse_errors,
     parse_group_keys,
+    parse_names,
     parse_public_tables,
+    parse_separator,
     parse_types,
 )
+from hubbub.cli.terminal import print_note
 from hubbub.config_lookup import find_config
 from hubbub.config_values import ROW
+from hubbub.engine_lookup import is_database, is_server
+from hubbub.engines.file_endings import name_of_file
 from hubbub.errors import InvalidInput
-from hubbub.unit import Unit, Window
+from hubbub.unit import Window
 
 if TYPE_CHECKING:
     from hubbub.config import Config
@@ -54,10 +59,11 @@ class DatasetOptions:
     """Which data is opened, and which account pays: each field is a parameter of the commands."""
 
     file: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="FILE",
-            help="CSV, Parquet, a pattern such as 'visits_*.parquet', a DuckDB database, or a hubbub.toml.",
+            help="CSV, Parquet, JSON lines, a pattern such as 'visits_*.parquet', a folder of Parquet files, "
+            "a database (DuckDB's file, postgresql://…, sc://…), or a hubbub.toml.",
         ),
     ]
     keys: Annotated[
@@ -76,11 +82,12 @@ class DatasetOptions:
         ),
     ] = None
     table: Annotated[
-        str | None,
+        Pairs,
         typer.Option(
             "--table",
-            metavar="NAME",
-            help="Name of the table in the query; of a database, the table.",
+            metavar="NAME[=FILE]",
+            help="Name of the table in the query; of a database, its table, or NAME=TABLE; repeatable. "
+            "NAME=FILE adds another protected table.",
             rich_help_panel=_DATA,
         ),
     ] = None
@@ -110,6 +117,22 @@ class DatasetOptions:
         typer.Option(
             "--quotes/--no-quotes",
             help="Allow quoted CSV fields; with --no-quotes each line is a row, whatever is in it.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    separator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHAR",
+            help="Between the fields of CSV files: , ; | or tab; as the header line shows if omitted.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    partitions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COL[,COL]",
+            help="Columns in the names of a folder's folders, such as year for year=2026.",
             rich_help_panel=_DATA,
         ),
     ] = None
@@ -174,11 +197,55 @@ class DatasetOptions:
         ),
     ] = None
 
+    @property
+    def table_name(self) -> str | None:
+        """The first table that is named, by its name in queries; None if none is."""
+        return next(iter(self._tables()), None)
+
+    def _tables(self) -> dict[str, str | None]:
+        """What each name leads to; None if it is but a name."""
+        tables: dict[str, str | None] = {}
+        for text in self.table or ():
+            name, _, where = (part.strip() for part in text.partition("="))
+            if not name or (not where and "=" in text):
+                raise InvalidInput(
+                    f"--table {text} is not of the form NAME or NAME=FILE",
+                    why="queries name a table, which is in a file or a database",
+                    fix="write --table visits, or --table people=people.parquet",
+                )
+            short = name if where else name.rpartition(".")[2]
+            tables[short] = where or (name if is_database(self.file) else None)
+        return tables
+
+    def _data_and_table(self) -> tuple[Any, Any]:
+        """What is opened, and under which names."""
+        tables = self._tables()
+        if is_database(self.file):
+            return self.file, tables or None
+        others = {name: where for name, where in tables.items() if where is not None}
+        names = [name for name, where in tables.items() if where is None]
+        if len(names) > 1 or (others and Path(self.file).suffix == ".toml"):
+            raise InvalidInput(
+                "--table names several tables",
+                why="FILE is one table" if len(names) > 1 else "a hubbub.toml declares all of its tables",
+                fix="write --table NAME=FILE for each further table"
+                if len(names) > 1
+                else "declare them there",
+            )
+        name = names[0] if names else None
+        if not others:
+            return self.file, name
+        return {name or name_of_file(self.file): self.file, **others}, None
+
+    def find_config(self) -> "Config | None":
+        """The declaration of what is opened, if there is one."""
+        return None if is_server(self.file) else find_config(self._data_and_table()[0])
+
     def open_dataset(self, *, population: str | None = None) -> "Dataset":
         """Open the data; no row is read."""
         import hubbub
 
-        declared = find_config(self.file)
+        declared = self.find_config()
         if self.unit is None and declared is None:
             raise InvalidInput(
                 "--unit is missing",
@@ -186,12 +253,13 @@ class DatasetOptions:
                 fix=f"add --unit with the column that identifies people, or --unit {ROW} if each row is one "
                 "person; hubbub init declares it once",
             )
-        return hubbub.open(
-            self.file,
-            unit=None if self.unit is None else Unit.row() if self.unit.lower() == ROW else Unit(self.unit),
-            table=self.table,
+        data, table = self._data_and_table()
+        dataset = hubbub.open(
+            data,
+            unit=self.unit,
+            table=table,
             types={name: kind.value for name, kind in parse_types(self.types or ()).items()},
-            public=parse_public_tables(self.public or ()),
+            public=parse_public_tables(self.public or (), in_database=is_database(self.file)),
             population=None if population is None else parse_count(population, "population"),
             ledger=self.ledger,
             account=self.account,
@@ -201,8 +269,13 @@ class DatasetOptions:
             new_rows=self.new_rows,
             override=self.override,
             encoding=self.encoding,
+            separator=None if self.separator is None else parse_separator(self.separator),
+            partitions=None if self.partitions is None else parse_names(self.partitions),
             quotes=self.quotes,
         )
+        for note in dataset.notes:
+            print_note(note)
+        return dataset
 
 
 @dataclass(frozen=True, kw_only=True)

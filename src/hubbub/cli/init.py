@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,19 @@ from typing import Annotated, Any
 
 import typer
 
-from hubbub.cli.options import parse_above_zero, parse_allowed_delta, parse_count, parse_number
+from hubbub.cli.options import (
+    parse_above_zero,
+    parse_allowed_delta,
+    parse_count,
+    parse_names,
+    parse_number,
+    parse_separator,
+)
 from hubbub.cli.terminal import escaped, print_line
 from hubbub.config import read_config
-from hubbub.config_values import ROW, parse_keys, parse_kind, read_key_texts
+from hubbub.config_values import ROW, drop_password, parse_keys, parse_kind, read_key_texts
+from hubbub.engine_lookup import is_database, is_server, open_connection, open_engine
+from hubbub.engines.file_endings import find_format, name_of_file
 from hubbub.engines.schema import Column, Kind, Table, parse_bounds, parse_group_keys
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape
@@ -22,57 +32,153 @@ from hubbub.output_files import CONFIG_NAME, write_declaration
 __all__ = ["init"]
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_UNTYPED_SUFFIXES = {".csv", ".txt"}
-"""Files without types: all columns are text until the owner says otherwise."""
+_LAST_WORDS = {
+    Kind.TIMESTAMP: "time timestamp datetime moment at ts",
+    Kind.DATE: "date day dob birthday born",
+    Kind.BOOLEAN: "flag active enabled",
+    Kind.NUMBER: "age cost price amount fee fare tip total sum count number num qty quantity salary income "
+    "wage weight height length size distance miles km score rating rate percent pct year month hour hours "
+    "minutes seconds days duration lat lon latitude longitude balance points value",
+}
+"""The last words of names, by the kind that they suggest to the owner."""
+_FIRST_WORDS_OF_BOOLEANS = {"is", "has", "was", "can", "did"}
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NO_LEDGER = "none"
 _KEYLESS_KINDS = {Kind.NUMBER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.OPAQUE}
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV, Parquet, a folder of Parquet files, a DuckDB database, or postgresql://…",
+        ),
+    ],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="NAME", help="Table of a database; repeatable."),
+    ] = None,
     unit: Annotated[
         str | None, typer.Option(metavar="COLUMN|row", help="The privacy unit; asked for if omitted.")
     ] = None,
     encoding: Annotated[
         str, typer.Option(metavar="NAME", help="Encoding of a CSV file, such as latin-1.")
     ] = "utf-8",
+    separator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHAR", help="Of a CSV file: , ; | or tab; as the header line shows if omitted."
+        ),
+    ] = None,
+    partitions: Annotated[
+        str | None,
+        typer.Option(metavar="COL[,COL]", help="Columns in the names of a folder's folders."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: declare only the unit.")] = False,
     force: Annotated[bool, typer.Option("--force", help=f"Overwrite an existing {CONFIG_NAME}.")] = False,
 ) -> None:
     """Write a first hubbub.toml beside FILE: the privacy unit, and public facts about each column.
 
-    Nothing is suggested from the rows: answer with what you know without looking at them.
+    Nothing is suggested from the rows: answer with what you know without looking at them. Types of CSV
+    columns are suggested by their names. For a server it is written here; the password stays out of it.
 
     \b
     hubbub init visits.parquet
     hubbub init visits.parquet --unit patient --yes
+    hubbub init postgresql://analyst@db/clinic --table visits --unit patient
     """  # noqa: D301 - the mark that keeps lines is a real \b
-    path = file.parent / CONFIG_NAME
+    path = (Path() if is_server(file) else Path(file).parent) / CONFIG_NAME
     if path.exists() and not force:
         raise InvalidInput(
             f"{path} exists already",
             why="what it declares would be lost",
             fix="edit it, or add --force to overwrite it",
         )
-    table = _read_schema(file, encoding)
+    how: dict[str, Any] = {
+        "encoding": encoding,
+        "separator": None if separator is None else parse_separator(separator),
+        "partitions": tuple(parse_names(partitions or "")),
+    }
+    source = _Source.of(file, how)
+    schemas = source.read_schemas(tables or [])
     prompt = _Prompt(yes)
-    entries = _ask_columns(table, _ask_unit(table, unit, prompt), file, prompt, encoding)
-    text = "\n".join([*_ask_general(prompt, table.name), *entries, ""])
+    first = next(iter(schemas.values()))
+    person = _ask_unit(first, unit, prompt)
+    entries = [line for name in schemas for line in _ask_columns(schemas[name], name, person, source, prompt)]
+    text = "\n".join([*source.top, *_ask_general(prompt, first.name), *entries, ""])
     write_declaration(path, text)
     read_config(path)
     print_line("written: ", escaped(path), "; all of it is public, edit it as you like")
-    query = f"SELECT COUNT(*) AS n FROM {_toml_key(table.name)}"  # noqa: S608 - it is shown, not run
-    print_line(escaped(f"next: hubbub plan {file} '{query}' --epsilon 1"))
+    query = f"SELECT COUNT(*) AS n FROM {_toml_key(first.name)}"  # noqa: S608 - it is shown, not run
+    target = path if source.is_database else file
+    print_line(escaped(f"next: hubbub plan {target} '{query}' --epsilon 1"))
 
 
-def _read_schema(file: Path, encoding: str) -> Table:
-    from hubbub.engines.duckdb import DuckDB
-    from hubbub.engines.engine import TableSource
+@dataclass(frozen=True)
+class _Source:
+    """What is declared: a file, or tables of a database."""
 
-    name = file.stem
-    engine = DuckDB({name: TableSource(file, encoding=encoding)})
-    engine.close()
-    return engine.tables[name]
+    file: str
+    how: Mapping[str, Any]
+    """How files are read."""
+    is_database: bool
+
+    @classmethod
+    def of(cls, file: str, how: Mapping[str, Any]) -> "_Source":
+        return cls(file, how, is_database(file))
+
+    @property
+    def top(self) -> list[str]:
+        """The lines that say where the tables are, if not in a file."""
+        if not self.is_database:
+            return []
+        if is_server(self.file):
+            entry, where = ("url" if "postgres" in self.file[:8] else "spark"), drop_password(self.file)
+        else:
+            entry, where = "database", Path(self.file).name
+        return [f"{entry} = {_toml_string(where)}", ""]
+
+    def read_schemas(self, names: list[str]) -> dict[str, Table]:
+        """The columns of each table, by its name where it is; no row is read."""
+        from hubbub.engines.engine import TableSource
+
+        if self.is_database and not names:
+            raise InvalidInput(
+                "no {table} is named", why="a database may have many", fix='pass {table="visits"}'
+            )
+        if len(names) > 1 and not self.is_database:
+            raise InvalidInput("--table names several tables", why="FILE is one table", fix="name one")
+        tables = {name.rpartition(".")[2]: name for name in names} or {name_of_file(self.file): self.file}
+        rows = tables if self.is_database else dict.fromkeys(tables, self.file)
+        sources = {name: TableSource(where, **self.how) for name, where in rows.items()}
+        engine = open_engine(self.file, sources, open_connection(self.file))
+        try:
+            return {tables[name]: table for name, table in engine.tables.items()}
+        finally:
+            engine.close()
+
+    def lines_of(self, table: str, name: str) -> list[str]:
+        """The lines that say where a table is, and how it is read."""
+        if self.is_database:
+            return [] if table == name else [f"table = {_toml_string(table)}"]
+        lines = [f"path = {_toml_string(Path(self.file).name)}"]
+        encoding, separator = self.how["encoding"], self.how["separator"]
+        lines += [f"encoding = {_toml_string(encoding)}"] if encoding != "utf-8" else []
+        lines += [f"separator = {_toml_string(separator)}"] if separator is not None else []
+        if self.how["partitions"]:
+            lines.append(f"partitions = [{', '.join(map(_toml_string, self.how['partitions']))}]")
+        return lines
+
+    @property
+    def has_types(self) -> bool:
+        """True if columns have types of their own; otherwise all are texts until the owner says more."""
+        return self.is_database or find_format(self.file) not in {"CSV", "JSON", "JSON lines"}
+
+    @property
+    def folder(self) -> Path:
+        """The folder that paths are relative to."""
+        return Path() if is_server(self.file) else Path(self.file).parent
 
 
 class _Prompt:
@@ -145,7 +251,7 @@ def _ask_general(prompt: _Prompt, name: str) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _ask_columns(table: Table, unit: str, file: Path, prompt: _Prompt, encoding: str) -> list[str]:
+def _ask_columns(table: Table, where: str, unit: str, source: _Source, prompt: _Prompt) -> list[str]:
     """Ask for the table's own entries."""
     types: dict[str, str] = {}
     bounds: dict[str, str] = {}
@@ -153,7 +259,7 @@ def _ask_columns(table: Table, unit: str, file: Path, prompt: _Prompt, encoding:
     for column in table.columns:
         if column.name == unit:
             continue
-        kind = _ask_type(column, file, prompt)
+        kind = _ask_type(column, source, prompt)
         if kind is not column.kind:
             types[column.name] = _toml_string(kind.value)
         if kind is Kind.NUMBER:
@@ -167,29 +273,40 @@ def _ask_columns(table: Table, unit: str, file: Path, prompt: _Prompt, encoding:
             listed = prompt.ask(
                 f"{column.name}: public keys, such as a,b,c or @file?",
                 "",
-                partial(_parse_listed, name=column.name, kind=kind, folder=file.parent),
+                partial(_parse_listed, name=column.name, kind=kind, folder=source.folder),
             )
             keys.update({column.name: listed} if listed else {})
     lines = [
         f"[tables.{_toml_key(table.name)}]",
-        f"path = {_toml_string(file.name)}",
+        *source.lines_of(where, table.name),
         f"unit = {_toml_string(unit)}",
     ]
-    lines += [f"encoding = {_toml_string(encoding)}"] if encoding != "utf-8" else []
     for part, entries in (("types", types), ("bounds", bounds), ("keys", keys)):
         if entries:
             lines += ["", f"[tables.{_toml_key(table.name)}.{part}]"]
             lines += [f"{_toml_key(column)} = {value}" for column, value in entries.items()]
-    return lines
+    return [*lines, ""]
 
 
-def _ask_type(column: Column, file: Path, prompt: _Prompt) -> Kind:
-    if file.suffix.lower() not in _UNTYPED_SUFFIXES:
+def _ask_type(column: Column, source: _Source, prompt: _Prompt) -> Kind:
+    if source.has_types:
         return column.kind
-    answer = prompt.ask(
-        f"{column.name}: number, text, boolean, date or timestamp?", column.kind.value, parse_kind
-    )
+    # Without a person to confirm it, a wrong guess would make every value NULL.
+    guess = column.kind if prompt.is_silent else _suggest_kind(column.name)
+    answer = prompt.ask(f"{column.name}: number, text, boolean, date or timestamp?", guess.value, parse_kind)
     return answer if isinstance(answer, Kind) else column.kind
+
+
+def _suggest_kind(name: str) -> Kind:
+    """The kind that a column's name suggests; text if none. Nothing else is known here.
+
+    >>> [_suggest_kind(name).value for name in ("visit_date", "totalCost", "is_member", "region")]
+    ['date', 'number', 'boolean', 'text']
+    """
+    first, *_, last = [word.lower() for word in _WORDS.findall(name)] * 2 or ["", ""]
+    if first in _FIRST_WORDS_OF_BOOLEANS and last != first:
+        return Kind.BOOLEAN
+    return next((kind for kind, words in _LAST_WORDS.items() if last in words.split()), Kind.TEXT)
 
 
 def _parse_ends(text: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
@@ -35,9 +36,11 @@ __all__ = [
     "parse_delta",
     "parse_errors",
     "parse_group_keys",
+    "parse_names",
     "parse_number",
     "parse_pairs",
     "parse_public_tables",
+    "parse_separator",
     "parse_share",
     "parse_types",
 ]
@@ -119,7 +122,7 @@ def _not_a_number(name: str) -> InvalidInput:
 
 # Names with values: --bounds, --keys, --error, --type and --public
 
-_MULTIPLE = {"--bounds", "--keys", "--error", "--type", "--public", "--cuts", "--step", "--range"}
+_MULTIPLE = {"--table", "--bounds", "--keys", "--error", "--type", "--public", "--cuts", "--step", "--range"}
 _PAIR = re.compile(r"[^\s=-][^\s=]*=")
 
 
@@ -162,8 +165,20 @@ def parse_bounds(texts: Iterable[str], sql: str) -> dict[str, Any]:
             )
         else:
             ends = (f"the lower bound of {name}", f"the upper bound of {name}")
-            out[name] = (parse_number(low, ends[0]), parse_number(high, ends[1]))
+            out[name] = tuple(map(_parse_end, (low, high), ends))
     return out
+
+
+def _parse_end(text: str, name: str) -> Any:
+    """Parse an end of bounds: a number, or a date such as 2026-11-15."""
+    if text.strip().count("-") == 2 and text.strip()[:4].isdecimal():
+        try:
+            return date.fromisoformat(text.strip())
+        except ValueError:
+            raise InvalidInput(
+                f"{name} is not a date", why="it is written as one", fix="write it as 2026-11-15"
+            ) from None
+    return parse_number(text, name)
 
 
 def parse_errors(texts: Iterable[str]) -> dict[str, Fraction]:
@@ -177,9 +192,25 @@ def parse_types(texts: Iterable[str]) -> dict[str, Kind]:
     return {name: parse_kind(text) for name, text in parse_pairs(texts, "--type", "cost=number")}
 
 
-def parse_public_tables(texts: Iterable[str]) -> dict[str, Path]:
-    """Parse public tables: `towns=towns.csv`."""
-    return {name: Path(text) for name, text in parse_pairs(texts, "--public", "towns=towns.csv", comma=False)}
+def parse_public_tables(texts: Iterable[str], *, in_database: bool = False) -> dict[str, str | Path]:
+    """Parse public tables: `towns=towns.csv`; of a database, `towns=public.towns`."""
+    pairs = parse_pairs(texts, "--public", "towns=towns.csv", comma=False)
+    return {name: text if in_database else Path(text) for name, text in pairs}
+
+
+def parse_names(text: str) -> list[str]:
+    """Parse names with commas between them: `year,region`."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_separator(text: str) -> str:
+    r"""Parse what separates fields: the character itself, or its name.
+
+    >>> parse_separator("tab"), parse_separator(";")
+    ('\t', ';')
+    """
+    words = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "bar": "|", "pipe": "|"}
+    return words.get(text.lower(), text)
 
 
 def parse_group_keys(options: Iterable[str], tables: Mapping[str, Table]) -> dict[str, Sequence[Any]]:

@@ -21,6 +21,7 @@ from hubbub.cli.results import (
 )
 from hubbub.cli.synopsis import ENDING, answer_from_synopsis
 from hubbub.cli.terminal import escaped, print_line
+from hubbub.engine_lookup import is_server
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import check_output_path
@@ -109,7 +110,7 @@ def query(
             why="exact answers are not private, and a file may be passed on",
             fix="leave --output and --format out",
         )
-    if options.file.suffix.lower() == ENDING:
+    if Path(options.file).suffix.lower() == ENDING:
         if explain or exact or again or consistent:
             raise InvalidInput(
                 "--explain, --exact, --again or --consistent is given for a synopsis",
@@ -146,7 +147,7 @@ def query(
             print_line(query_plan.explain() + "\n", to_stderr=to_stderr)
         if exact:
             if not data.has_ledger:
-                _record_access(options.file, options.sql)
+                _record_access(_log_folder(options.file), options.sql)
             show_exact(data.exact(query_plan))
             return
         with show_status() as progress:
@@ -219,7 +220,7 @@ def limits(options: DatasetOptions, epsilon: LimitsEpsilon, by: By = None) -> No
             release = data.limits(
                 epsilon=price,
                 by=columns,
-                table=options.table,
+                table=options.table_name,
                 keys=known,
                 allow_large_epsilon=options.allow_large_epsilon,
                 progress=progress,
@@ -242,9 +243,20 @@ def _describe_budget(data: "Dataset") -> list[str]:
     return [f"budget: ε = {spent} per command; use a ledger to add up what commands spend"]
 
 
-def _record_access(file: Path, sql: str) -> None:
+def _log_folder(file: str) -> Path:
+    if is_server(file):
+        raise InvalidInput(
+            "--exact is given for a server, without a ledger",
+            why="a non-private access must be recorded, and there is no folder beside the data",
+            fix="add --ledger FILE",
+            parameter="exact",
+        )
+    return Path(file).parent
+
+
+def _record_access(folder: Path, sql: str) -> None:
     """Record a non-private access: when and what, no data. Nothing is shown before it is recorded."""
-    path = file.parent / _ACCESS_LOG
+    path = folder / _ACCESS_LOG
     check_output_path(path)
     line = json.dumps(
         {"time": datetime.now(UTC).isoformat(timespec="seconds"), "exact": sql}, ensure_ascii=False

@@ -34,7 +34,18 @@ ENDING = ".synopsis"
 _FOR_DATA = (
     *("epsilon", "delta", "error", "unit", "account", "analyst", "version", "keys", "bounds"),
     *("rows_per_unit", "groups_per_unit", "rows_per_group", "population", "bounding_report", "no_intervals"),
-    *("table", "types", "public", "encoding", "window", "new_rows", "override", "allow_large_epsilon"),
+    *(
+        "table",
+        "types",
+        "public",
+        "encoding",
+        "separator",
+        "partitions",
+        "window",
+        "new_rows",
+        "override",
+        "allow_large_epsilon",
+    ),
 )
 """Options that mean nothing for a file of released tables."""
 
@@ -87,7 +98,7 @@ class DeclarationOptions(DatasetOptions):
             "bounds": parse_bounds(bounds, " ".join(bounds)) or None,
             "keys": parse_group_keys(self.keys or (), data.tables) or None,
             "rows_per_unit": limit,
-            "table": self.table,
+            "table": self.table_name,
             "allow_large_epsilon": self.allow_large_epsilon,
         }
 
@@ -253,7 +264,7 @@ def synthesize(
     endings = [".csv", ".parquet", ".pq", ".json"]
     check_output_path(output, endings)
     rows = None if options.rows is None else parse_count(options.rows, "rows")
-    if options.file.suffix.lower() == ENDING:
+    if Path(options.file).suffix.lower() == ENDING:
         from hubbub.synthesis.synthesis import open_synopsis
 
         if options.epsilon is not None or options.delta is not None or options.unit is not None:

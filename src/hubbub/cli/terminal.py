@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hubbub.escaping import escape, escape_json, escape_lines
 
-__all__ = ["bold", "escaped", "make_console", "print_line", "to_json", "write_stdout"]
+__all__ = ["bold", "escaped", "make_console", "print_line", "print_note", "to_json", "write_stdout"]
 
 
 def make_console(
@@ -38,6 +38,11 @@ def print_line(*parts: str | Text, to_stderr: bool = False) -> None:
     for part in parts:
         line.append_text(part if isinstance(part, Text) else Text(escape_lines(part)))
     make_console(to_stderr=to_stderr).print(line, soft_wrap=True)
+
+
+def print_note(text: str) -> None:
+    """Print a remark beside the answer."""
+    print_line("note: ", escaped(text), to_stderr=True)
 
 
 def write_stdout(text: str) -> None:

@@ -300,8 +300,16 @@ class DuckDB:
                 fix="write timestamps in microseconds",
             )
         kinds = resolve_kinds(
-            name, {column: _find_kind(sql_type) for column, sql_type in types.items()}, source.types
+            name,
+            {column: _find_kind(sql_type) for column, sql_type in types.items()},
+            source.types,
+            source.bounds,
         )
+        typed_columns = [column for column, kind in kinds.items() if kind is not Kind.TEXT]
+        if name in self._unread_files and typed_columns:
+            self.notes.append(
+                f"{name}: texts in {', '.join(typed_columns)} that are not of the declared type are NULL"
+            )
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from hubbub.engines.data_identity import DataIdentity
-from hubbub.engines.schema import Key, KeyList, Kind, Table
+from hubbub.engines.schema import Key, KeyList, Kind, Table, find_bounds_kind
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.unit import Window
 
@@ -179,9 +179,12 @@ def query_distinct_values(engine: Engine, table: str, column: str) -> Sequence[K
 
 
 def resolve_kinds(
-    table: str, catalog: Mapping[str, Kind], declared: Mapping[str, Kind] | None
+    table: str,
+    catalog: Mapping[str, Kind],
+    declared: Mapping[str, Kind] | None,
+    bounds: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Kind]:
-    """The kind of each column: the declared one, else the one in the source's schema."""
+    """The kind of each column: as declared, or as its bounds imply of a text, or its own."""
     declarations = {column.lower(): kind for column, kind in (declared or {}).items()}
     for column in declarations:
         if column not in {known.lower() for known in catalog}:
@@ -190,7 +193,13 @@ def resolve_kinds(
                 why="the declaration would be ignored",
                 fix=f"use one of: {', '.join(catalog)}",
             )
-    return {column: declarations.get(column.lower(), kind) for column, kind in catalog.items()}
+    implied = {column.lower(): find_bounds_kind(ends) for column, ends in (bounds or {}).items()}
+    return {
+        column: declarations.get(column.lower())
+        or (implied.get(column.lower()) if kind is Kind.TEXT else None)
+        or kind
+        for column, kind in catalog.items()
+    }
 
 
 def table_changed() -> EngineFailed:

@@ -187,7 +187,7 @@ class RemoteEngine(ABC):
     def _open_table(self, name: str, source: TableSource) -> Table:
         relation = self._describe(name, source)
         catalog = {column.name: column.kind for column in relation.columns}
-        kinds = resolve_kinds(name, catalog, source.types)
+        kinds = resolve_kinds(name, catalog, source.types, source.bounds)
         table = Table.of(
             name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
         )

@@ -34,6 +34,8 @@ __all__ = [
     "Table",
     "are_bounds_usable",
     "declare_bounds",
+    "find_bounds_kind",
+    "imply_kinds",
     "infer_kind",
     "is_valid_text",
     "parse_bounds",
@@ -52,6 +54,7 @@ TABLE_MAGNITUDE: Magnitude = (-1074, 200)
 """Magnitude of every number from a table: from the smallest double to the clamp."""
 _MAX_NUMBER = 2.0**200
 """Numbers from a table are clamped to this size."""
+_EPOCH = date(1970, 1, 1)
 UNIT = "_unit"
 """The column that carries the unit through every sub-query; no table may have a column of this name."""
 KEY_LIST_MIN_SIZE = 1 << 16
@@ -77,7 +80,7 @@ class Column:
     name: str
     kind: Kind
     bounds: Bounds | None = None
-    """Numbers are clamped between these before they are summed."""
+    """Numbers are clamped between these before they are summed; of dates, days since 1970-01-01."""
     keys: Sequence[Key] | None = None
     """All group keys of the column; public."""
     is_complete: bool = False
@@ -90,6 +93,8 @@ class Column:
     """True if rows without a match in an outer join have NULL here."""
     size: Magnitude = TABLE_MAGNITUDE
     """Magnitude of the numbers."""
+    source_kind: Kind | None = None
+    """The kind that the engine reads it as, where the bounds of a query imply another."""
 
 
 @dataclass(frozen=True)
@@ -176,10 +181,12 @@ def _check_names(table: Table) -> None:
 
 
 def parse_bounds(bounds: Any, name: str) -> Bounds:
-    """Bounds as exact numbers, low below high.
+    """Bounds as exact numbers, low below high; those of dates in days since 1970-01-01.
 
     >>> parse_bounds((0, 5000), "cost")
     (Fraction(0, 1), Fraction(5000, 1))
+    >>> parse_bounds((date(1970, 1, 2), date(1970, 2, 1)), "day")
+    (Fraction(1, 1), Fraction(31, 1))
     """
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
         raise InvalidInput(
@@ -187,14 +194,63 @@ def parse_bounds(bounds: Any, name: str) -> Bounds:
             why="numbers are clamped between two public ends",
             fix=f"pass them as {{bounds={name}=0:100}}",
         )
-    exact = parse_rational(bounds[0], f"low of {name}"), parse_rational(bounds[1], f"high of {name}")
-    if not are_bounds_usable(exact):
+    if find_bounds_kind(bounds) in {Kind.DATE, Kind.TIMESTAMP}:
+        bounds = [(date(end.year, end.month, end.day) - _EPOCH).days for end in bounds]
+    low, high = parse_rational(bounds[0], f"low of {name}"), parse_rational(bounds[1], f"high of {name}")
+    if low >= high:
         raise InvalidInput(
-            f"the bounds of {name} are not in order, beyond ±2^500, or too close to each other for doubles",
-            why="noise cannot protect a sum between such bounds",
-            fix="pass a finite low below high",
+            f"the lower bound of {name} is {'above' if low > high else 'equal to'} its upper bound",
+            why="values are clamped between them",
+            fix=f"pass the smaller one first, as {{bounds={name}=0:100}}",
         )
-    return exact
+    if not are_bounds_usable((low, high)):
+        raise InvalidInput(
+            f"the bounds of {name} are beyond ±2^500, or too close to each other for doubles",
+            why="noise cannot protect a sum between such bounds",
+            fix="pass finite bounds that are further apart",
+        )
+    return low, high
+
+
+def find_bounds_kind(bounds: Any) -> Kind | None:
+    """The kind that bounds imply of a column: number, date or timestamp; None if they are no bounds.
+
+    >>> find_bounds_kind((0, 5000)), find_bounds_kind((date(2026, 1, 1), date(2026, 12, 31)))
+    (<Kind.NUMBER: 'number'>, <Kind.DATE: 'date'>)
+    """
+    if bounds == "auto":
+        return Kind.NUMBER
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        return None
+    if all(isinstance(end, datetime) for end in bounds):
+        return Kind.TIMESTAMP
+    if all(isinstance(end, date) for end in bounds):
+        return Kind.DATE
+    return Kind.NUMBER if not any(isinstance(end, (str, date)) for end in bounds) else None
+
+
+def imply_kinds(tables: Mapping[str, Table], bounds: Mapping[str, Any] | None) -> Mapping[str, Table]:
+    """The tables as a query with these bounds reads them: texts with bounds are numbers or dates.
+
+    Guarantee: it depends on declarations alone. Texts that are none are NULL.
+    """
+    kinds = {name.lower(): (find_bounds_kind(ends), ends) for name, ends in (bounds or {}).items()}
+    if not kinds:
+        return tables
+
+    def imply(column: Column) -> Column:
+        kind, ends = kinds.get(column.name.lower(), (None, None))
+        if kind is None or column.is_unit or column.kind not in {Kind.TEXT, kind}:
+            return column
+        source = column.source_kind or (column.kind if column.kind is not kind else None)
+        is_date = kind in {Kind.DATE, Kind.TIMESTAMP}
+        own = parse_bounds(ends, column.name) if is_date else column.bounds
+        return replace(column, kind=kind, source_kind=source, bounds=own)
+
+    return {
+        name: table if table.is_public else replace(table, columns=tuple(map(imply, table.columns)))
+        for name, table in tables.items()
+    }
 
 
 def declare_bounds(tables: Mapping[str, "Table"], bounds: Mapping[str, Any]) -> dict[str, "Table"]:

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from hubbub.engines.schema import Key, Kind, Table
+from hubbub.engines.schema import Column, Key, Kind, Table
 from hubbub.errors import InvalidInput
 from hubbub.unit import Window
 
@@ -37,6 +37,7 @@ __all__ = [
     "in_window",
     "number_literal",
     "parse_text",
+    "read_column",
     "restrict_years",
     "text_literal",
 ]
@@ -131,6 +132,16 @@ def convert_kind(sql: exp.Expr, known: Kind, kind: Kind, column: str) -> exp.Exp
         f"the column {column!r} is a {known.value}, and declared as a {kind.value}",
         why="engines disagree on this conversion",
         fix=f"declare it as {known.value}, or leave the type out",
+    )
+
+
+def read_column(column: Column) -> exp.Expr:
+    """A column of a table, as the kind that a query's bounds imply."""
+    name = exp.column(exp.to_identifier(column.name, quoted=True))
+    if column.source_kind is None:
+        return name
+    return exp.alias_(
+        convert_kind(name, column.source_kind, column.kind, column.name), column.name, quoted=True
     )
 
 

@@ -1,7 +1,9 @@
 """Aggregate functions by their syntax: their kinds, FILTER, and the fractions of quantiles."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from sqlglot import exp
 
@@ -13,6 +15,7 @@ __all__ = [
     "AGGREGATES",
     "EXTREMES",
     "AggregateSearch",
+    "bounds_of_arguments",
     "is_whole",
     "missing_aggregate_error",
     "parse_fraction",
@@ -118,3 +121,19 @@ def parse_limit(node: exp.Expr | None) -> int | None:
             fix="write LIMIT 1 or more; to see the columns and the cost, plan it without running it",
         )
     return int(value.this)
+
+
+def bounds_of_arguments(statement: exp.Expr, bounds: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The declared bounds; those by the name of an output are also those of its one aggregate's argument."""
+    declared = {name.lower(): ends for name, ends in (bounds or {}).items()}
+    for column in statement.find_all(exp.Column) if declared else ():
+        declared.pop(column.name.lower(), None)  # the bounds are the column's own
+    arguments = {}
+    for item in statement.expressions if declared else ():
+        call = item.unalias()
+        call = call.this if isinstance(call, exp.Filter) else call
+        ends = declared.get(item.alias.lower()) if isinstance(item, exp.Alias) else None
+        if ends is not None and isinstance(call, exp.AggFunc) and isinstance(call.this, exp.Expr):
+            argument = call.this
+            arguments[argument.name if isinstance(argument, exp.Column) else argument.sql("duckdb")] = ends
+    return {**arguments, **(bounds or {})}

@@ -76,7 +76,7 @@ def analyze(
             why="a query reads, and aggregates over units",
             fix="write SELECT … FROM … GROUP BY …",
         )
-    declared = Declarations(bounds or {}, keys or {}, of_public)
+    declared = Declarations(aggregate_calls.bounds_of_arguments(statement, bounds), keys or {}, of_public)
     try:
         if sum(1 for _ in statement.walk()) > _MAX_NODES:
             raise Unsupported(

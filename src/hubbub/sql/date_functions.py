@@ -196,8 +196,10 @@ _IN_MONTHS = {"year": 12, "quarter": 3, "month": 1}
 def subtract_dates(left: TypedExpression, right: TypedExpression, unit: str) -> TypedExpression:
     """How many ends of a year, a month, a day, an hour … lie between: DuckDB's DATE_DIFF."""
     if unit == "day":
-        days = _days(left, right)
-        return TypedExpression(exp.Cast(this=days, to=DOUBLE.copy()), Kind.NUMBER, size=(0, 22))
+        one, two = (None if side.column is None else side.column.bounds for side in (left, right))
+        bounds = None if one is None or two is None else (one[0] - two[1], one[1] - two[0])
+        days = exp.Cast(this=_days(left, right), to=DOUBLE.copy())
+        return TypedExpression(days, Kind.NUMBER, bounds, size=(0, 22))
     for moment in (left, right):
         copy_expression(moment.sql)
     if unit in _STEPS:

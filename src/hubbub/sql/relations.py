@@ -15,6 +15,7 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.engines.schema import UNIT, Column, Kind, Table
+from hubbub.engines.total_functions import read_column
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.sql.expressions import compile_expression
 from hubbub.sql.joins import (
@@ -237,8 +238,7 @@ class Relations:
         return self._scan(self._tables[name])
 
     def _scan(self, table: Table) -> Relation:
-        sql = exp.Select().from_(exp.Table(this=_quoted(table.name)))
-        sql = sql.select(*(_quoted_column(column.name) for column in table.columns))
+        sql = exp.Select().from_(exp.Table(this=_quoted(table.name))).select(*map(read_column, table.columns))
         self._count(1, 0 if table.is_public else 1)
         if table.is_public:
             columns = tuple(replace(column, origin=(table.name, column.name)) for column in table.columns)

@@ -109,7 +109,7 @@ class Scope:
             return TypedExpression(
                 sql,
                 column.kind,
-                column.bounds,
+                column.bounds if column.kind is Kind.NUMBER else None,
                 column.keys,
                 column=column,
                 table=alias,
