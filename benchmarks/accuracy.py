@@ -129,7 +129,8 @@ def show_all(cells: list[Cell]) -> None:
             show_cells(question, mine)
     show_summary(cells)
     for name in OURS[2:]:
-        show_summary([take(cell, name) for cell in cells if name in cell.errors], f"By question: {name}")
+        if mine := [take(cell, name) for cell in cells if name in cell.errors]:
+            show_summary(mine, f"By question: {name}")
     show_targets(targets(cells))
     worse = [cell for cell in cells if cell.is_worse]
     show(

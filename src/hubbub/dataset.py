@@ -261,12 +261,19 @@ class Dataset(SynopsisPlanning):
                 fix="leave it out",
             )
         name = table or next(each.name for each in self.tables.values() if not each.is_public)
-        questions = [("rows per unit", "rows", f"SELECT COUNT(*) AS n FROM {_quote(name)}")]  # noqa: S608 - names are quoted
+        questions = []
+        unused = dict(keys or {})
         for columns in by:
-            listed = ", ".join(map(_quote, [columns] if isinstance(columns, str) else columns))
-            text = f"SELECT {listed}, COUNT(*) AS n FROM {_quote(name)} GROUP BY {listed}"  # noqa: S608 - as above
-            questions.append((f"groups per unit by {listed}", "groups", text))
-        queries = [(title, kind, self._analyze(text, keys=keys)) for title, kind, text in questions]
+            names = [columns] if isinstance(columns, str) else list(columns)
+            listed = ", ".join(map(_quote, names))
+            text = f"SELECT {listed}, COUNT(*) AS n FROM {_quote(name)} GROUP BY {listed}"  # noqa: S608 - names are quoted
+            own = {each: values for each, values in (keys or {}).items() if each in names}
+            unused = {each: values for each, values in unused.items() if each not in own}
+            questions.append((f"groups per unit by {listed}", "groups", text, own))
+        rows = f"SELECT COUNT(*) AS n FROM {_quote(name)}"  # noqa: S608 - as above
+        # It has no groups: keys that are of none are refused there.
+        questions.insert(0, ("rows per unit", "rows", rows, unused))
+        queries = [(title, kind, self._analyze(text, keys=own)) for title, kind, text, own in questions]
         loss = PrivacyLoss.pure(price)
         place = [self._origin, self.version]
         measured = [

@@ -212,3 +212,18 @@ def test_error_can_be_asked_for_once_limits_are_measured():
         data.limits(epsilon=1, by=["g"])
         plan = data.sql(counts, error={"n": 20})
         assert "n: ± 20" in str(plan) or "n: ± 19" in str(plan)
+
+
+def test_limits_are_measured_for_the_keys_of_later_queries():
+    rows = pd.DataFrame({"who": np.repeat(np.arange(400), 3), "g": ["a", "b", "c"] * 400})
+    units, keys = "SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g", {"g": ["a", "b"]}
+    with hb.open(rows, table="t", unit="who") as data:
+        data.limits(epsilon=1, by=["g"], keys=keys)
+        plan = data.sql(units, epsilon=1, keys=keys)
+        assert plan.split.limits == 0
+        facts = plan.run().value.facts
+        assert "found before, at no cost now" in facts["limits"]["groups"]
+        assert facts["interval covers"].endswith("what bounding changed is only estimated")
+        assert data.sql(units, epsilon=1, keys={"g": ["a", "c"]}).split.limits > 0
+        with refused(InvalidInput, "by which nothing is grouped"):
+            data.limits(epsilon=1, keys=keys)

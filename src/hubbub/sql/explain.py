@@ -341,7 +341,8 @@ def _describe_coverage(plan: "Plan", found_limits: Sequence["FoundLimit"]) -> st
     covers = "the exact answer of the bounded query"
     if bounded.reports_bounding:
         return covers
-    is_estimated = any(each.kind == "rows" for each in found_limits)
+    is_by_groups = all(each.aggregate.is_by_groups for each in plan.aggregates)
+    is_estimated = any(is_by_groups or each.kind == "rows" for each in found_limits)
     return f"{covers}; what bounding changed is {'only estimated' if is_estimated else 'not measured'}"
 
 
