@@ -220,6 +220,17 @@ SPELLINGS = (
         "QUALIFY ROW_NUMBER() OVER (PARTITION BY u ORDER BY h) <= 2) AS t"
     ),
     (
+        "(SELECT u, LAG(g) OVER (PARTITION BY u ORDER BY h) AS g, h, "
+        "LEAD(x, 2) OVER (PARTITION BY u ORDER BY d) AS x, "
+        "FIRST_VALUE(y) OVER (PARTITION BY u ORDER BY x DESC) AS y, b, "
+        "LAG(d) OVER (PARTITION BY u, g ORDER BY y) AS d FROM t) AS t"
+    ),
+    (
+        "(SELECT u, STRFTIME(d, '%A') AS g, DATE_DIFF('month', d, DATE '2024-06-30') AS h, "
+        "WIDTH_BUCKET(x, 0, 5, 3) AS x, x % 3 AS y, d + 30 > DATE '2024-06-30' AS b, LAST_DAY(d) AS d "
+        "FROM t) AS t"
+    ),
+    (
         "(SELECT u, MAX(g) AS g, MIN(h) AS h, COUNT(*) AS x, SUM(y) AS y, TRUE AS b, MIN(d) AS d FROM t "
         "GROUP BY u HAVING COUNT(*) > 1) AS t"
     ),
@@ -229,6 +240,7 @@ AGGREGATES = (
     "COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.x)", "COUNT(DISTINCT t.g)", "SUM(t.x)", "SUM(t.y)",
     "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "CORR(t.x, t.h)",
     "MEDIAN(t.x)", "QUANTILE_CONT(t.y, 0.9)",
+    "SUM(DISTINCT t.y)", "AVG(DISTINCT t.x)", "STDDEV(DISTINCT t.y)",
     "SUM(t.x) / COUNT(t.x)", "COUNT(*) FILTER (WHERE t.b)", "SUM(ABS(t.y))",
 )  # fmt: skip
 UNIT_AGGREGATES = (

@@ -1,6 +1,7 @@
 """Aggregate functions by their syntax: their kinds, FILTER, and the fractions of quantiles."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "parse_limit",
     "rewrite_filter",
     "split_quantiles",
+    "without_distinct",
 ]
 
 EXTREMES: dict[type[exp.Expr], Fraction] = {exp.Min: Fraction(1, 200), exp.Max: Fraction(199, 200)}
@@ -55,6 +57,23 @@ class AggregateSearch:
         return self._seen[id(node)][1]
 
 
+_OF_DISTINCT = frozenset({"sum", "mean", "variance", "deviation"})
+
+
+def without_distinct(call: AggregateCall, arguments: list[exp.Expr]) -> tuple[AggregateCall, list[exp.Expr]]:
+    """An aggregate of DISTINCT values as a call of its own kind, and its argument."""
+    first = arguments[0]
+    if not isinstance(first, exp.Distinct):
+        return call, arguments
+    if call.kind not in _OF_DISTINCT or len(first.expressions) != 1:
+        raise Unsupported(
+            "DISTINCT is not supported in this aggregate",
+            why="no rule bounds how far one unit moves it",
+            fix="leave DISTINCT out",
+        )
+    return replace(call, kind=f"distinct {call.kind}"), list(first.expressions)
+
+
 def missing_aggregate_error() -> Refused:
     """The refusal of a query that aggregates nothing."""
     return Refused(
@@ -71,6 +90,10 @@ def rewrite_filter(node: exp.Filter) -> exp.Expr:
         return exp.Count(this=exp.Case(ifs=[exp.If(this=condition, true=exp.Literal.number(1))]))
     copied: exp.Expr = inner.copy()
     argument = copied.this
+    if isinstance(argument, exp.Distinct) and len(argument.expressions) == 1:
+        value = exp.Case(ifs=[exp.If(this=condition, true=argument.expressions[0])])
+        copied.set("this", exp.Distinct(expressions=[value]))
+        return copied
     if isinstance(argument, exp.Distinct) or not isinstance(inner, exp.AggFunc):
         raise Unsupported(
             "FILTER is not supported on this aggregate", why="no rule bounds it", fix="use CASE inside it"

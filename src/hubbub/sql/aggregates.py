@@ -7,7 +7,7 @@ the SQL function that asks for each.
 Proof: docs/proofs/intervals.md
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -204,6 +204,24 @@ class DistinctCount(AdditiveAggregate):
 
 
 @dataclass(frozen=True)
+class DistinctMoments(MomentSums):
+    """Sums of the parts of a partition over the distinct values of each group."""
+
+    argument: int = 0
+
+    @property
+    def is_count(self) -> bool:
+        return False
+
+    @property
+    def can_select(self) -> bool:
+        return False  # they say how many values there are, not how many units
+
+    def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
+        return bounding.distinct_sums(self.argument, self.partition)
+
+
+@dataclass(frozen=True)
 class PerGroupAggregate(AdditiveAggregate):
     """The sum or the mean of each unit's own count, sum or mean in a group, clamped."""
 
@@ -299,6 +317,7 @@ def make_aggregates(query: Query, *, intervals: bool = True) -> tuple[Aggregate,
             out.append(DistinctCount((index,)))
         elif call.kind == "distinct":
             out.append(DistinctCount((index,), call.arguments[0]))
+    out += _make_distinct_moments(query)
     by_argument: dict[int, list[int]] = {}
     for index, call in enumerate(query.aggregates):
         if call.kind == "quantile":
@@ -306,6 +325,40 @@ def make_aggregates(query: Query, *, intervals: bool = True) -> tuple[Aggregate,
     for argument, indices in by_argument.items():
         out.append(make_quantiles(query, argument, tuple(indices), intervals=intervals))
     return tuple(out)
+
+
+def _make_distinct_moments(query: Query) -> list[Aggregate]:
+    """Sums, means and variances of the distinct values of each argument."""
+    by_argument: dict[int, list[int]] = {}
+    for index, call in enumerate(query.aggregates):
+        if call.is_distinct and call.kind != "distinct":
+            by_argument.setdefault(call.arguments[0], []).append(index)
+    out: list[Aggregate] = []
+    for argument, indices in by_argument.items():
+        calls = [
+            replace(query.aggregates[index], kind=query.aggregates[index].kind.removeprefix("distinct "))
+            for index in indices
+        ]
+        degrees: tuple[int, ...] = (2 if {call.kind for call in calls} & {"variance", "deviation"} else 1,)
+        bounds = query.arguments[argument].bounds
+        assert bounds is not None
+        if {call.kind for call in calls} == {"sum"}:
+            partition, degrees = Partition.signed(argument, bounds), ()
+        else:
+            partition = Partition.powers({argument: degrees[0]}, {argument: bounds}, with_missing=False)
+        out.append(
+            DistinctMoments(
+                tuple(indices),
+                partition,
+                tuple(calls),
+                (bounds,),
+                degrees,
+                with_missing=False,
+                is_signed=not degrees,
+                argument=argument,
+            )
+        )
+    return out
 
 
 def _group_pairs(query: Query) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:

@@ -413,7 +413,7 @@ class _Analyzer:
             if constant is not None:
                 return self._aggregate_of_constant(node, constant)
             arguments = [node.this] + ([node.expression] if node.args.get("expression") is not None else [])
-            return self._aggregate(kind, arguments)
+            return self._aggregate(*aggregate_calls.without_distinct(kind, arguments))
         if isinstance(node, exp.Median):
             return self._aggregate(AggregateCall("quantile", fraction=Fraction(1, 2)), [node.this])
         if isinstance(node, (exp.PercentileCont, exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile)):
@@ -427,7 +427,8 @@ class _Analyzer:
             note = (
                 f"{node.key.upper()} is the {float(100 * extreme):g} % quantile: the last row is somebody's"
             )
-            return self._aggregate(AggregateCall("quantile", fraction=extreme, note=note), [node.this])
+            inner = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
+            return self._aggregate(AggregateCall("quantile", fraction=extreme, note=note), [inner])
         raise Unsupported(
             f"{describe_construct(node)} cannot be protected here",
             why="no rule says how far one unit can move it",
@@ -529,12 +530,6 @@ class _Analyzer:
         )
 
     def _argument(self, node: exp.Expr, kind: str) -> int:
-        if isinstance(node, exp.Distinct):
-            raise Unsupported(
-                "DISTINCT is not supported in an aggregate other than COUNT",
-                why="no rule bounds it",
-                fix="leave DISTINCT out",
-            )
         typed = compile_expression(node, self._sources.scope)
         bounds = None
         if kind == "distinct":

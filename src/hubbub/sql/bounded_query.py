@@ -96,10 +96,8 @@ class BoundedQuery:
         """True if rows per unit are bounded; False if groups, and rows in each group, are bounded instead."""
         bounds = self.contribution_bounds
         is_by_groups = bounds.groups is not None and bounds.rows_per_group is not None
-        kinds = {call.kind for call in self.query.aggregates}
-        return bool(
-            not is_by_groups or not self.query.keys or self.estimated_arguments or "distinct" in kinds
-        )
+        is_distinct = any(call.is_distinct for call in self.query.aggregates)
+        return bool(not is_by_groups or not self.query.keys or self.estimated_arguments or is_distinct)
 
     @property
     def is_by_groups(self) -> bool:

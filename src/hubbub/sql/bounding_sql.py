@@ -29,6 +29,7 @@ __all__ = [
     "parse_template",
     "rounded_sensitivity",
     "value_bits",
+    "whole_value_bits",
 ]
 
 _COUNT_BITS, _MAX_COUNT_BITS = 16, 32
@@ -88,6 +89,11 @@ def count_bits(cells: int) -> tuple[int, int]:
 def value_bits(partition: Partition) -> tuple[int, int]:
     """Number of bits of a weighted row in released sums, and number of additional bits in the engine."""
     return _COUNT_BITS + partition.bits, WEIGHT_BITS - _COUNT_BITS + partition.spare
+
+
+def whole_value_bits(partition: Partition) -> tuple[int, int]:
+    """As `value_bits`, of values that have no weights."""
+    return _COUNT_BITS + partition.bits, partition.spare - _COUNT_BITS
 
 
 def capped_weight(count: str, limit: int, bits: int) -> str:

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sqlglot import exp
-
-from hubbub.engines.schema import UNIT, Bounds, Key
+from hubbub.engines.schema import UNIT, Bounds
 from hubbub.engines.total_functions import format_double
 from hubbub.errors import InvalidInput
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
+from hubbub.sql.bounded_rows import BoundedRows
 from hubbub.sql.bounding_sql import (
     MAGNITUDE_ENDS,
     MAGNITUDES,
@@ -32,12 +31,12 @@ from hubbub.sql.bounding_sql import (
     count_bits,
     left_join,
     neighbour_sensitivity,
-    parse_template,
     rounded_sensitivity,
     value_bits,
+    whole_value_bits,
 )
 from hubbub.sql.number_functions import exact_sum, step_bits
-from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
+from hubbub.sql.query import BoundedAggregate
 from hubbub.sql.value_parts import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.unit import Neighbours
 
@@ -45,20 +44,12 @@ __all__ = ["ContributionBounding"]
 
 _BIN_BITS = 30
 """Bins, which are many, are released as they are added up: a row that counts whole counts 2^30 in them."""
-_GIVEN, _ROWS = "_given", "_rows"
-_SALT = "hubbub"
-
-
 _WHOLE = Partition.rows()
 
 
 @dataclass(frozen=True)
-class ContributionBounding:
+class ContributionBounding(BoundedRows):
     """The weighting or selection of a query's rows, for known contribution bounds."""
-
-    query: Query
-    bounds: ContributionBounds
-    neighbours: Neighbours
 
     # Sums over rows
 
@@ -418,7 +409,7 @@ class ContributionBounding:
                 f"GROUP BY {UNIT} HAVING {' OR '.join(self._excess_conditions)}"
             )
         for kind in self.query.aggregates:
-            if kind.kind == "distinct":
+            if kind.is_distinct:
                 x = f"x{kind.arguments[0]}"
                 values = f"SELECT DISTINCT {by}, {x} FROM _inside WHERE {x} IS NOT NULL"
                 over.append(
@@ -445,7 +436,7 @@ class ContributionBounding:
     @property
     def _excess_conditions(self) -> list[str]:
         """Conditions under which a unit's rows are weighted down or left out, from its counts per group."""
-        kinds = [kind for kind in self.query.aggregates if kind.kind != "distinct"]
+        kinds = [kind for kind in self.query.aggregates if not kind.is_distinct]
         tests = []
         if any(kind.kind != "units" and kind.per_group is None for kind in kinds):
             tests.append(
@@ -483,14 +474,7 @@ class ContributionBounding:
 
     def distinct_values(self, place: int) -> BoundedAggregate:
         """The number of distinct values per group, among those that units keep."""
-        inside = f"WITH _inside AS (SELECT * FROM _rows{self._where(f'x{place} IS NOT NULL')})"
-        most = self._rows if self.query.is_keyed else 1
-        if self.query.is_keyed:
-            values = ", ".join([*self._key_names, f"x{place}"])
-            pairs = f"_pairs AS (SELECT DISTINCT {UNIT}, {values} FROM _inside)"
-            ctes = f"{inside}, {pairs}, {self._kept_values_cte(values, most)}"
-        else:
-            ctes = f"{inside}, _kept AS (SELECT * FROM _inside)"
+        ctes, most = self._kept_pairs(place)
         total = f"CAST(LEAST(COUNT(DISTINCT x{place}), {MAX_MAGNITUDE}) AS BIGINT)"
         sql = self._parse_over_rows(
             f"{ctes} SELECT {self._key_list}{total} AS m0 FROM _kept{self._group_by}", "m0", chooses=True
@@ -500,43 +484,46 @@ class ContributionBounding:
         )
         return BoundedAggregate(sql, 1, sensitivity, Fraction(1), "Distinct values", self._key_sets)
 
-    def _kept_values_cte(self, columns: str, most: int) -> str:
-        """`_kept`: of the different values of the columns in `_pairs`, those that each unit keeps.
+    def distinct_sums(self, place: int, partition: Partition) -> BoundedAggregate:
+        """The sum of each part over the distinct values of a group, among those that units keep.
 
-        Those with the least hash: a unit within the bound keeps all.
+        Guarantee: a unit has at most as many new values as it keeps pairs, each of which is one in all parts.
+        Proof: docs/proofs/bounding.md, "Distinct values"
         """
-        rank = f"ROW_NUMBER() OVER (PARTITION BY {UNIT} ORDER BY {self._keep_order(columns)})"
-        ranked = f"SELECT *, {rank} AS n FROM _pairs"
-        return f"_kept AS (SELECT * FROM ({ranked}) AS _ranked WHERE n <= {most})"
-
-    def _keep_order(self, columns: str) -> str:
-        """The order in which a unit keeps values of columns: a function of the unit and the values alone."""
-        # The number of a row depends on other rows, so it may not choose.
-        hashed = columns if self.query.is_numbered else f"{UNIT}, {columns}"
-        return f"HASH({hashed}, '{_SALT}'), {columns}"
-
-    # Parts of the SQL
-
-    @property
-    def _key_names(self) -> list[str]:
-        return [f"k{place}" for place in range(len(self.query.keys))]
-
-    @property
-    def _key_list(self) -> str:
-        return "".join(f"{key}, " for key in self._key_names)
-
-    @property
-    def _group_by(self) -> str:
-        return f" GROUP BY {', '.join(self._key_names)}" if self.query.keys else ""
-
-    def _where(self, *conditions: str) -> str:
-        return " WHERE " + " AND ".join(conditions) if conditions else ""
-
-    @property
-    def _key_sets(self) -> dict[str, Sequence[Key]]:
-        return {
-            f"_keys{place}": key.values for place, key in enumerate(self.query.keys) if key.values is not None
+        ctes, most = self._kept_pairs(place)
+        columns = ", ".join([*self._key_names, f"x{place}"])
+        values = f"SELECT DISTINCT {columns} FROM _kept"
+        weighted = (
+            f"_weighted AS (SELECT *, 1 AS w FROM ({partition.over(values, self._key_names)}) AS _parts)"
+        )
+        bits, spare = whole_value_bits(partition)
+        outputs = {
+            f"m{each}": clamped_total(total, spare)
+            for each, total in enumerate(partition.totals(is_weighted=False))
         }
+        listed = ", ".join(f"{total} AS {name}" for name, total in outputs.items())
+        sql = self._parse_over_rows(
+            f"{ctes}, {weighted} SELECT {self._key_list}{listed} FROM _weighted{self._group_by}",
+            *outputs,
+            chooses=True,
+        )
+        one = Fraction(1 << bits)
+        whole = neighbour_sensitivity(
+            self.neighbours, most * one, (most * one) ** 2, most * one, is_signed=partition.has_both_signs
+        )
+        both = 1 if self.neighbours is Neighbours.ADD_REMOVE else 2
+        groups = min(self.query.cells, both * most) if self.query.is_public else both * most
+        sensitivity = rounded_sensitivity(whole, len(outputs) * groups, spare)
+        return BoundedAggregate(sql, len(outputs), sensitivity, 1 / one, "Distinct values", self._key_sets)
+
+    def _kept_pairs(self, place: int) -> tuple[str, int]:
+        """WITH … `_kept`: the pairs of a group and a value that each unit keeps; and how many they are."""
+        inside = f"WITH _inside AS (SELECT * FROM _rows{self._where(f'x{place} IS NOT NULL')})"
+        if not self.query.is_keyed:
+            return f"{inside}, _kept AS (SELECT * FROM _inside)", 1
+        values = ", ".join([*self._key_names, f"x{place}"])
+        pairs = f"_pairs AS (SELECT DISTINCT {UNIT}, {values} FROM _inside)"
+        return f"{inside}, {pairs}, {self._kept_values_cte(values, self._rows)}", self._rows
 
     def _check_keyed(self) -> None:
         if not self.query.is_keyed:
@@ -545,56 +532,3 @@ class ContributionBounding:
                 why="a unit has one row, in one group",
                 fix="declare bounds for the column instead",
             )
-
-    def _parse_over_rows(
-        self, text: str, *columns: str, is_late: bool = False, chooses: bool | None = None
-    ) -> exp.Select:
-        """The text as a syntax tree, with the query's rows for `_rows`; by groups if columns are named.
-
-        Rows that have no public key count for nobody and are left out; those that have one have its place
-        among the keys instead: numbers are faster to group than texts. Where all keys are public their places
-        p0, p1, … leave the engine, no key does. Not if the text `chooses`, as it does where keys are kept:
-        that depends on keys, not on how they are listed. If `is_late`, rows without a public key make groups
-        of their own, left out in the end.
-        """
-        coded = [place for place, key in enumerate(self.query.keys) if key.values is not None]
-        if chooses is None:
-            chooses = not self.query.is_public
-        if coded and columns and (is_late or not chooses):
-            listed = [
-                f"_found.k{place} AS p{place}"
-                if not is_late
-                else f"_keys{place}.place AS p{place}"
-                if self.query.is_public
-                else f"{f'_keys{place}.key' if place in coded else f'_found.k{place}'} AS k{place}"
-                for place in range(len(self.query.keys))
-            ]
-            listed += [f"_found.{name}" for name in columns]
-            joined = " ".join(self._join_keys("_found", place) for place in coded) if is_late else ""
-            text = f"WITH _found AS ({text}) SELECT {', '.join(listed)} FROM _found {joined}"
-        if coded and not is_late:
-            own = [UNIT] if self.query.is_keyed else []
-            own += [f"x{place}" for place in range(len(self.query.arguments))]
-            own += [key for place, key in enumerate(self._key_names) if chooses or place not in coded]
-            listed = [f"{_GIVEN}.{name}" for name in own]
-            listed += [f"_keys{place}.place AS k{place}" for place in coded if not chooses]
-            joined = " ".join(self._join_keys(_GIVEN, place) for place in coded)
-            rows = f"{_ROWS} AS (SELECT {', '.join(listed)} FROM {_GIVEN} {joined})"
-        else:
-            rows = f"{_ROWS} AS (SELECT * FROM {_GIVEN})"
-        start = f"WITH {rows}, " if text.startswith("WITH ") else f"WITH {rows} "
-        tree = parse_template(start + text.removeprefix("WITH ")).copy()
-        rows_cte = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
-        # Rows read twice could be numbered in two ways; not so those of a unit, by their content.
-        if any(not window.args.get("partition_by") for window in rows_cte.find_all(exp.Window)):
-            rows_cte.set("materialized", True)
-        clause = tree.args["with_"]
-        clause.set("expressions", [rows_cte, *clause.expressions])
-        return tree
-
-    def _join_keys(self, table: str, place: int) -> str:
-        values = self.query.keys[place].values or ()
-        if len(values) == 1 and values[0] is None:  # such a list has no type to compare
-            return f"JOIN _keys{place} ON {table}.k{place} IS NULL"
-        same = "IS NOT DISTINCT FROM" if None in values else "="
-        return f"JOIN _keys{place} ON {table}.k{place} {same} _keys{place}.key"

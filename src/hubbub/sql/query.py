@@ -118,7 +118,8 @@ class AggregateCall:
     """One call of an aggregate function: its kind and the indices of its arguments."""
 
     kind: str
-    """count, units, distinct, sum, mean, variance, deviation, quantile, covariance, correlation."""
+    """count, units, distinct, sum, mean, variance, deviation, quantile, covariance, correlation; those of
+    distinct values are "distinct sum" and its like."""
     arguments: tuple[int, ...] = ()
     fraction: Fraction | None = None
     """Of a quantile."""
@@ -128,6 +129,11 @@ class AggregateCall:
     """Taken of each unit's own count, sum or mean in a group, clamped between two ends."""
     note: str = ""
     """What must be said of it: that a MAX is a high quantile."""
+
+    @property
+    def is_distinct(self) -> bool:
+        """True if it is taken of distinct values."""
+        return self.kind.startswith("distinct")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Windows over the rows of one unit: PARTITION BY the unit's key, and more if wanted.
 
-Such a window stays within one unit, so a row is still a function of its own unit's rows. ROW_NUMBER breaks
-ties by all columns of the row: equal rows are alike, and nothing else decides which comes first.
+Such a window stays within one unit, so a row is still a function of its own unit's rows. ROW_NUMBER, LAG,
+LEAD and FIRST_VALUE break ties by all columns of the row: equal rows are alike, and nothing else decides
+which comes first.
 
 Proof: docs/proofs/bounding.md, "Windows of one unit"
 """
@@ -13,12 +14,22 @@ from sqlglot import exp
 from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import DOUBLE
 from hubbub.errors import Refused, Unsupported
-from hubbub.sql.scalar_types import Scope, TypedExpression, describe_construct, unknown_type_compared
+from hubbub.sql.scalar_types import (
+    Scope,
+    TypedExpression,
+    check_arguments,
+    describe_construct,
+    unknown_type_compared,
+)
 
 __all__ = ["compile_window", "has_aggregate"]
 
 _RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
 _AGGREGATES = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
+_NEIGHBOURS = (exp.Lag, exp.Lead)
+_OF_ROWS = (*_NEIGHBOURS, exp.FirstValue)
+"""Values of other rows of the unit: of the one before, the one after, or the first."""
+_MAX_OFFSET = 1000
 
 
 def compile_window(
@@ -60,13 +71,14 @@ def compile_window(
         for part in _order(item, scope, compile_expression)
     ]
     function = node.this
-    if isinstance(function, exp.RowNumber):
+    if isinstance(function, (exp.RowNumber, *_OF_ROWS)):
         ordered += [part for column in _columns(scope) for part in _ordered(column, is_descending=False)]
     elif not isinstance(function, _AGGREGATES + _RANKS):
+        known = "ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, COUNT, SUM, AVG, MIN and MAX"
         raise Unsupported(
             f"{describe_construct(function)} is not supported over the rows of a unit",
-            why="ROW_NUMBER, RANK, DENSE_RANK, COUNT, SUM, AVG, MIN and MAX are",
-            fix="use one of these",
+            why=f"{known} are",
+            fix="use one of these; the last value is FIRST_VALUE in the opposite order",
         )
     partition = [
         key.sql.copy() for key in keys if not key.is_literal and not (key.column and key.column.is_unit)
@@ -80,6 +92,8 @@ def compile_window(
     if isinstance(function, _RANKS):
         number = exp.Cast(this=over(type(function)()), to=DOUBLE.copy())
         return TypedExpression(number, Kind.NUMBER, size=(0, 64))
+    if isinstance(function, _OF_ROWS):
+        return _of_other_row(function, scope, over, compile_expression)
     if isinstance(function.this, exp.Distinct):
         raise Unsupported("DISTINCT in a window", why="engines disagree on it", fix="leave DISTINCT out")
     typed = compile_aggregate(function)
@@ -89,6 +103,38 @@ def compile_window(
     return TypedExpression(
         holder, typed.kind, typed.bounds, typed.keys, size=typed.size, is_complete=typed.is_complete
     )
+
+
+def _of_other_row(
+    function: exp.Expr,
+    scope: Scope,
+    over: Callable[[exp.Expr], exp.Window],
+    compile_expression: Callable[[exp.Expr, Scope], TypedExpression],
+) -> TypedExpression:
+    """LAG, LEAD and FIRST_VALUE: the rows are in a total order, up to rows that are alike."""
+    check_arguments(function, "this", "offset")
+    value = compile_expression(function.this, scope)
+    if value.kind is Kind.OPAQUE:
+        raise unknown_type_compared()
+    offset = function.args.get("offset")
+    count = 1 if offset is None else int(offset.this) if _is_count(offset) else 0
+    if not 1 <= count <= _MAX_OFFSET:
+        raise Unsupported(
+            "the offset of LAG or LEAD is not a whole number from 1 on",
+            why="it must be known beforehand",
+            fix=f"write a number from 1 to {_MAX_OFFSET}",
+        )
+    call = type(function)(this=value.sql)
+    if isinstance(function, _NEIGHBOURS):
+        call.set("offset", exp.Literal.number(count))
+    keys = value.keys if value.keys is None or None in value.keys else (*value.keys, None)
+    return TypedExpression(
+        over(call), value.kind, value.bounds, keys, size=value.size, is_complete=value.is_complete
+    )
+
+
+def _is_count(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
 
 
 def has_aggregate(node: exp.Expr) -> bool:
