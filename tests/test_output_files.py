@@ -117,12 +117,12 @@ def test_forbidden_path_is_refused_before_the_run(tmp_path, monkeypatch):
 
 
 def test_result_files_have_the_format_of_their_extension(tmp_path):
-    for ending in ("parquet", "pq", "csv", "json", "svg", "txt"):
+    for ending in ("parquet", "pq", "csv", "json", "ndjson", "html", "md", "xlsx", "svg", "png", "txt"):
         ANSWERS.write(tmp_path / f"a.{ending}")
     assert duckdb.sql(f"SELECT n FROM '{tmp_path}/a.parquet'").fetchall() == [(5.0,)]
     assert (tmp_path / "a.csv").read_text(encoding="utf-8") == ANSWERS.to_csv()
     assert Result.from_json((tmp_path / "a.json").read_text(encoding="utf-8"))["n"] == [5.0]
-    for name in ("a.html", "a.xlsx", "a"):
+    for name in ("a.xls", "a.csv.gz", "a"):
         with pytest.raises(InvalidInput, match="ends in") as error:
             ANSWERS.write(tmp_path / name)
         assert ".parquet" in error.value.fix

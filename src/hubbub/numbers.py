@@ -27,6 +27,8 @@ __all__ = [
     "format_down",
     "format_error",
     "format_estimate",
+    "format_high",
+    "format_low",
     "format_nearest",
     "format_percent",
     "format_up",
@@ -243,8 +245,37 @@ def format_estimate(value: float, width: float) -> str:
         return "NULL"
     if math.isinf(value):
         return format_nearest(value)
-    digits = 0 if not math.isfinite(width) or width <= 0 else max(0, 1 - math.floor(math.log10(width)))
-    return f"{value:,.{min(digits, 12)}f}"
+    text = f"{value:,.{_decimals(width)}f}"
+    return text.removeprefix("-") if not text.strip("-0.,") else text
+
+
+def format_low(value: float, width: float) -> str:
+    """Format the low end of an interval with this half-width: rounded down, to as many digits.
+
+    >>> format_low(1230.99, 3), format_low(-math.inf, 3), format_high(1230.01, 3)
+    ('1,230.9', '-∞', '1,230.1')
+    """
+    return _format_end(value, width, ROUND_FLOOR)
+
+
+def format_high(value: float, width: float) -> str:
+    """Format the high end of an interval: rounded up."""
+    return _format_end(value, width, ROUND_CEILING)
+
+
+def _format_end(value: float, width: float, rounding: str) -> str:
+    if not math.isfinite(value):
+        return format_estimate(value, width)
+    # A double that prints as a decimal stands for it: 1230.9 is not rounded down to 1230.8.
+    rounded = Decimal(repr(value)).quantize(Decimal(1).scaleb(-_decimals(width)), rounding, Context(prec=400))
+    text = f"{rounded:,f}"
+    return text.removeprefix("-") if not rounded else text
+
+
+def _decimals(width: float) -> int:
+    """How many digits behind the point a number with this half-width has: one beyond the first in doubt."""
+    is_known = math.isfinite(width) and width > 0
+    return min(12, max(0, 1 - math.floor(math.log10(width)))) if is_known else 0
 
 
 def format_percent(value: float | Fraction, digits: int = _DIGITS) -> str:

@@ -247,7 +247,7 @@ def test_stream_is_written_completely_or_not_at_all(visits, tmp_path):
         ("CASE WHEN n > 1 THEN 'many' END", "VARCHAR", "many"),
         ("CASE WHEN n > 1 THEN word END", "VARCHAR", WORDS[-1]),
         ("CASE WHEN n > 1 THEN n > 0 END", "BOOLEAN", True),
-        ("CASE WHEN n > 1 THEN ROUND(n) END", "DOUBLE", 2.0),
+        ("CASE WHEN n > 1 THEN ROUND(n) END", "BIGINT", 2),
         ("CASE WHEN n > 1 THEN 'many' ELSE NULL END", "VARCHAR", "many"),
     ],
 )

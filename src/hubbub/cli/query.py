@@ -121,15 +121,16 @@ def query(
         return
     with options.open_dataset(population=options.population) as data:
         query_plan = options.make_plan(data)
-        if file_format == "svg" and all(output.key is not None for output in query_plan.query.outputs):
+        is_chart = file_format in {"svg", "png"}
+        if is_chart and all(output.key is not None for output in query_plan.query.outputs):
             raise InvalidInput(
-                "the format is svg, and only keys are selected",
+                f"the format is {file_format}, and only keys are selected",
                 why="there is no number to draw",
                 fix="select a COUNT, a SUM or an AVG, or choose another format",
             )
-        if file_format == "svg" and options.no_intervals:
+        if is_chart and options.no_intervals:
             raise InvalidInput(
-                "the format is svg, and --no-intervals is given",
+                f"the format is {file_format}, and --no-intervals is given",
                 why="a chart shows the intervals",
                 fix="leave --no-intervals out, or choose another format",
             )
@@ -157,9 +158,9 @@ def query(
             try:
                 answers = answers.consistent(consistent, integer=_kind_of(query_plan, consistent) in _COUNTS)
             except HubbubError:
-                show_result(answers, cost, file_format, output)  # it is paid for: better shown than lost
+                show_result(answers, cost, file_format, output, is_stored=data.has_ledger)  # it is paid for
                 raise
-        show_result(answers, cost, file_format, output)
+        show_result(answers, cost, file_format, output, is_stored=data.has_ledger)
 
 
 def _check_consistent(query_plan: "AnyPlan", name: str, *, has_intervals: bool) -> None:

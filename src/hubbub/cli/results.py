@@ -1,6 +1,5 @@
 """Prints plans and results to the terminal, or writes them to a file in the chosen format."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +12,9 @@ from rich.table import Table
 
 from hubbub.cli.terminal import escaped, make_console, print_line, to_json, write_stdout
 from hubbub.errors import HubbubError, InvalidInput
-from hubbub.escaping import escape
+from hubbub.escaping import escape_json
 from hubbub.output_files import check_output_path, write_output
+from hubbub.report.exports import ENDINGS, check_format, render_bytes, render_text
 from hubbub.report.tables import align_rows, describe_plan, format_rows
 
 if TYPE_CHECKING:
@@ -40,10 +40,15 @@ class ResultFormat(StrEnum):
     """Formats of a result."""
 
     TABLE = "table"
-    JSON = "json"
     CSV = "csv"
+    JSON = "json"
+    NDJSON = "ndjson"
     PARQUET = "parquet"
+    HTML = "html"
+    MD = "md"
+    XLSX = "xlsx"
     SVG = "svg"
+    PNG = "png"
 
 
 class PlanFormat(StrEnum):
@@ -53,14 +58,8 @@ class PlanFormat(StrEnum):
     JSON = "json"
 
 
-_SUFFIXES = {
-    ".json": "json",
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".svg": "svg",
-    ".txt": "table",
-}
+_JSON = {"json", "ndjson"}
+_BINARY = {"parquet": "Parquet", "xlsx": "an Excel workbook", "png": "a PNG picture"}
 
 
 def choose_format(choice: str | None, output: Path | None, formats: type[StrEnum]) -> str:
@@ -68,7 +67,7 @@ def choose_format(choice: str | None, output: Path | None, formats: type[StrEnum
 
     An output that cannot be written is refused here, before anything is charged.
     """
-    known = {suffix: form for suffix, form in _SUFFIXES.items() if form in {each.value for each in formats}}
+    known = {suffix: form for suffix, form in ENDINGS.items() if form in {each.value for each in formats}}
     suffix = "" if output is None else output.suffix.lower()
     if output is not None:
         check_output_path(output, ["", *known])
@@ -80,12 +79,13 @@ def choose_format(choice: str | None, output: Path | None, formats: type[StrEnum
             why="programs choose how to read a file by its suffix",
             fix="leave --format out, or give the file another suffix",
         )
-    if form == "parquet" and output is None:
+    if form in _BINARY and output is None:
         raise InvalidInput(
-            "--format parquet is given without --output",
-            why="Parquet is binary",
-            fix="add --output FILE.parquet",
+            f"--format {form} is given without --output",
+            why=f"{_BINARY[form]} is binary",
+            fix=f"add --output FILE.{form}",
         )
+    check_format(form)
     return form
 
 
@@ -112,44 +112,59 @@ def show_plan(plan: "AnyPlan", form: str, output: Path | None, *, explain: bool,
     _write(text + "\n", output)
 
 
-def show_result(result: "Result", cost: list[str], form: str, output: Path | None) -> None:
-    """Show the result with its intervals, and for people what it cost."""
+def show_result(
+    result: "Result", cost: list[str], form: str, output: Path | None, *, is_stored: bool = False
+) -> None:
+    """Show the result with its intervals, and for people what it cost.
+
+    Args:
+        result: the result.
+        cost: what it cost, in a few lines.
+        form: the format.
+        output: the file to write; the terminal if omitted.
+        is_stored: true if a ledger keeps the answer.
+    """
     if output is None:
         _print_result(result, cost, form)
         return
     try:
         if form == "parquet":
             result.write(output)
+        elif form in _BINARY:
+            content = render_bytes(result, form)
+            write_output(output, lambda part: part.write_bytes(content))
         else:
-            _write(_render(result, cost, form), output)
-    except HubbubError:
+            write_output(output, render_text(result, form, cost))
+    except Exception as problem:  # noqa: BLE001 - whatever fails, the answer is shown
         # It is paid for: better shown than lost.
         _print_result(result, cost, "table")
-        raise
+        raise _not_written(problem, is_stored=is_stored) from None
     print_line("written to ", escaped(output), to_stderr=True)
-    for line in cost if form != "table" else ():
+    for line in cost if form not in {"table", "md", "html"} else ():
         print_line(escaped(line), to_stderr=True)
+
+
+def _not_written(problem: Exception, *, is_stored: bool) -> InvalidInput:
+    why = problem.why if isinstance(problem, HubbubError) else f"{type(problem).__name__} while writing"
+    again = (
+        "ask the same query again with another --output: the ledger keeps the answer, and it costs nothing"
+        if is_stored
+        else "copy the answer from above: without a ledger nothing keeps it, and asking again costs again"
+    )
+    return InvalidInput("the answer is shown above, and its file was not written", why=why, fix=again)
 
 
 def _print_result(result: "Result", cost: list[str], form: str) -> None:
     if form != "table":
-        _write(_render(result, cost, form), None)
+        write_stdout(
+            escape_json(render_text(result, form, cost)) if form in _JSON else render_text(result, form, cost)
+        )
         return
     _print_table(result)
     if not len(result):
         print_line("no rows: no group has enough units, or HAVING removed all")
     for line in cost:
         print_line(escaped(line))
-
-
-def _render(result: "Result", cost: list[str], form: str) -> str:
-    if form == "svg":
-        return result.svg()
-    if form == "csv":
-        return result.to_csv()
-    if form == "json":
-        return to_json(json.loads(result.to_json()), indent=2) + "\n"
-    return "\n".join([*align_rows(format_rows(result)), "", *map(escape, cost)]) + "\n"
 
 
 def show_exact(result: "Result") -> None:
@@ -170,7 +185,9 @@ def _print_table(result: "Result", *, is_exact: bool = False) -> None:
     names = iter(head)
     for column in result.columns:
         table.add_column(
-            escaped(next(names)), justify="left" if column.low is None else "right", overflow="fold"
+            escaped(next(names)),
+            justify="right" if column.low is not None or column.is_integer else "left",
+            overflow="fold",
         )
         if column.low is not None:
             table.add_column(escaped(next(names)), overflow="fold")

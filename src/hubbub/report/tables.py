@@ -1,10 +1,19 @@
 """Plans and results as text: the cells of a table, and what a query cost in a few lines."""
 
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
-from hubbub.numbers import format_estimate, format_percent, format_up
+from hubbub.numbers import (
+    format_estimate,
+    format_high,
+    format_low,
+    format_nearest,
+    format_percent,
+    format_up,
+)
 
 if TYPE_CHECKING:
     from hubbub.sql.composite_plan import AnyPlan
@@ -14,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = [
     "DIGITS",
     "align_rows",
+    "count_of",
     "describe_cost",
+    "describe_facts",
     "describe_plan",
     "format_cost",
     "format_key",
@@ -55,23 +66,38 @@ def format_rows(result: "Result", *, is_exact: bool = False) -> list[list[str]]:
     for column in result.columns:
         header.append(format_key(column.name))
         if column.low is None or column.high is None:
-            # Exact values have no intervals either, but they are numbers, where keys are objects.
-            format_cell = _format_exact if is_exact and column.values.dtype != object else format_key
-            columns.append([format_cell(value) for value in column.values.tolist()])
+            columns.append(
+                [_format_alone(value, column, is_exact=is_exact) for value in column.values.tolist()]
+            )
         else:
             header.append(f"{format_percent(confidence)} interval")
             columns += _format_intervals(column)
     return [header, *(list(row) for row in zip(*columns, strict=True))]
 
 
+def _format_alone(value: Any, column: "ResultColumn", *, is_exact: bool) -> str:
+    """A key, or an answer without an interval: keys are objects, answers are numbers."""
+    if column.values.dtype == object or not isinstance(value, float):
+        return format_key(value)
+    if math.isnan(value):
+        return "NULL"
+    if is_exact or column.is_integer:
+        return _format_exact(value)
+    return format_nearest(value)
+
+
 def _format_intervals(column: "ResultColumn") -> list[list[str]]:
     values, intervals = [], []
     assert column.low is not None
     assert column.high is not None
-    for value, low, high in zip(column.values, column.low, column.high, strict=True):
-        width = (float(high) - float(low)) / 2
-        values.append(format_estimate(float(value), width))
-        intervals.append(f"{format_estimate(float(low), width)} … {format_estimate(float(high), width)}")
+    for value, low, high in zip(
+        column.values.tolist(), column.low.tolist(), column.high.tolist(), strict=True
+    ):
+        # Of an integer all digits are shown; else the interval says how many mean something.
+        width = 0.0 if column.is_integer else (high - low) / 2
+        values.append(format_estimate(value, width))
+        is_known = not math.isnan(value)
+        intervals.append(f"{format_low(low, width)} … {format_high(high, width)}" if is_known else "")
     return [values, intervals]
 
 
@@ -103,6 +129,31 @@ def describe_plan(plan: "AnyPlan", *, explain: bool) -> dict[str, Any]:
     }
 
 
+def count_of(count: int, noun: str) -> str:
+    """Return a number of things, as people say it.
+
+    >>> count_of(1, "row"), count_of(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+_SHOWN_FACTS = ("mechanism", "keys", "rows per unit", "groups per unit", "interval covers", "as of")
+
+
+def describe_facts(facts: Mapping[str, Any]) -> list[str]:
+    """Return what a label says for people, in a few lines."""
+    epsilon, delta = (facts.get(name) for name in ("epsilon", "delta"))
+    cost = f"ε = {format_up(Fraction(epsilon))}" if epsilon else ""
+    cost += f", δ = {format_up(Fraction(delta))}" if epsilon and delta and Fraction(delta) else ""
+    unit = f"for one {facts['unit']} ({facts.get('neighbours', '')})" if "unit" in facts else ""
+    lines = [f"spent: {cost} {unit}".strip()] if cost else []
+    lines += [f"{name}: {facts[name]}" for name in _SHOWN_FACTS if facts.get(name) is not None]
+    extra = ("selected by luck", "nothing shown", "post-processing failed")
+    lines += [str(facts[name]) for name in extra if name in facts]
+    return [*lines, *(str(note).strip() for note in facts.get("notes", ()))]
+
+
 def _describe_mechanisms(label: Mapping[str, Any]) -> list[str]:
     """Return the noise, and how quantiles were selected."""
     names = label["mechanism"].split(", ")
@@ -115,10 +166,10 @@ def describe_cost(plan: "AnyPlan", label: Mapping[str, Any]) -> list[str]:
     """Return what was spent, for which unit, and how, in a few lines."""
     rows = label.get("rows per unit")
     estimated = " (estimated privately)" if label.get("rows per unit estimated privately") else ""
-    bounds = [f"at most {rows} rows per unit{estimated}"] if rows and plan.query.is_keyed else []
+    bounds = [f"at most {count_of(rows, 'row')} per unit{estimated}"] if rows and plan.query.is_keyed else []
     if label.get("groups per unit"):
         origin = " (estimated privately)" if label.get("groups per unit estimated privately") else ""
-        bounds.append(f"at most {label['groups per unit']} groups per unit{origin}")
+        bounds.append(f"at most {count_of(label['groups per unit'], 'group')} per unit{origin}")
     how = [f"selected by {label['mechanism']}"] if plan.query.is_top else _describe_mechanisms(label)
     parts = [*how, f"keys {label['keys']}" if plan.query.keys else "", *bounds]
     cost = f"{format_cost(plan)} for {plan.unit}"
@@ -138,5 +189,6 @@ def describe_cost(plan: "AnyPlan", label: Mapping[str, Any]) -> list[str]:
         ),
         *([f"units above a contribution bound: {above}"] if above else []),
         *([str(label["nothing shown"])] if "nothing shown" in label else []),
+        *([str(label["selected by luck"])] if "selected by luck" in label else []),
         *(str(note) for note in label.get("notes", ())),
     ]

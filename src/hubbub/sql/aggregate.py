@@ -10,11 +10,19 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlglot import exp
 
 from hubbub.numbers import Number
 from hubbub.sensitivity import MAX_MAGNITUDE
 from hubbub.sql.contribution_bounding import ContributionBounding
-from hubbub.sql.moments import Estimate, Floats, Noise, estimate_quotient, linear_half_width
+from hubbub.sql.moments import (
+    Estimate,
+    Floats,
+    Noise,
+    estimate_linear,
+    estimate_quotient,
+    linear_half_width,
+)
 from hubbub.sql.query import BoundedAggregate
 from hubbub.sql.value_parts import WEIGHT_BITS
 
@@ -24,13 +32,21 @@ __all__ = [
     "Aggregate",
     "Estimator",
     "estimate_ratio",
+    "integer_error",
+    "may_count_none",
     "near_limit",
+    "parse_affine_ratio",
     "weight_error",
 ]
 
 _MAX_WEIGHTED_ROWS = 1 << 28
 """Intervals hold for groups of at most this many rows of units above their bound: each loses up to one step
 of its weight."""
+
+_FACTORS = 2.0**-200, 2.0**200
+"""Weights of a sum of aggregates that is read as one: others are computed step by step."""
+
+_NOT_EMPTY = Fraction(95, 100)
 
 Estimator = Callable[[int, Number], Estimate]
 """The answer to the aggregate at an index, at a confidence, for each group."""
@@ -104,6 +120,13 @@ class AdditiveAggregate(Aggregate):
     def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
         """Estimates its aggregate calls from the released table of (groups, integers)."""
 
+    def may_be_empty(
+        self, index: int, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise
+    ) -> NDArray[np.bool_]:
+        """Groups in which an aggregate call may be NULL, as they may have no row; a sum is never."""
+        del index, bounded, noise
+        return np.zeros(len(noisy), dtype=np.bool_)
+
     def linear_weights(self, index: int, bounded: BoundedAggregate) -> Floats | None:
         """The weight of each integer in the answer; None if the answer is no plain sum of them."""
         del index, bounded
@@ -149,6 +172,24 @@ def estimate_ratio(
     )
 
 
+def may_count_none(noisy: NDArray[np.int64], noise: Noise, off: float) -> NDArray[np.bool_]:
+    """Groups of which the noisy count does not tell, at 95 %, that they have any row.
+
+    The level is fixed: an answer does not become NULL because a wider interval is asked for.
+    """
+    ones = np.ones(noisy.shape[1])
+    counts = estimate_linear(noisy.astype(np.float64), ones, noise, _NOT_EMPTY, off=off * len(ones))
+    return np.asarray(counts.low <= 0)
+
+
+def integer_error(bounded: BoundedAggregate) -> float:
+    """How far rounding moves the ends of a count's interval outward: by up to 1 if rows are weighted.
+
+    Else the exact count is an integer, and they move inward.
+    """
+    return 1.0 if bounded.is_weighted else 0.0
+
+
 def near_limit(noisy: NDArray[np.int64], end: int, noise: Noise, confidence: Number) -> NDArray[np.bool_]:
     """Groups with an integer that is no further below an end than noise goes."""
     edge = end * (1 - 2.0**-40) - linear_half_width(np.ones(1), noise, confidence)
@@ -160,3 +201,49 @@ def weight_error(bounded: BoundedAggregate) -> float:
     if not bounded.is_weighted:
         return 0.0
     return float(Fraction(_MAX_WEIGHTED_ROWS, 1 << WEIGHT_BITS) / bounded.step)
+
+
+def parse_affine_ratio(node: exp.Expr) -> tuple[Affine, Affine] | None:
+    """The expression as a quotient of weighted sums of aggregates, if it is one."""
+    plain = node.unnest()
+    if isinstance(plain, exp.Div):
+        above, below = _affine(plain.this), _affine(plain.expression)
+        if above is not None and below is not None and _is_moderate(above, below) and below[0]:
+            return above, below
+    affine = _affine(plain)
+    return None if affine is None or not _is_moderate(affine) else (affine, ({}, 1.0))
+
+
+def _is_moderate(*forms: Affine) -> bool:
+    """True if sums of integers can be multiplied with every weight."""
+    numbers = [abs(number) for weights, constant in forms for number in (*weights.values(), constant)]
+    return all(number == 0 or _FACTORS[0] <= number <= _FACTORS[1] for number in numbers)
+
+
+def _affine(node: exp.Expr) -> Affine | None:
+    """The expression as a weighted sum of aggregates plus a number, if it is one."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return {}, float(node.this)
+    if isinstance(node, exp.Column) and node.name[:1] == "a":
+        return {int(node.name[1:]): 1.0}, 0.0
+    if isinstance(node, (exp.Paren, exp.Neg)):
+        inner = _affine(node.this)
+        return _added(({}, 0.0), inner, 1.0 if isinstance(node, exp.Paren) else -1.0)
+    if not isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
+        return None
+    one, two = _affine(node.this), _affine(node.expression)
+    if isinstance(node, (exp.Add, exp.Sub)):
+        return _added(one, two, 1.0 if isinstance(node, exp.Add) else -1.0)
+    if isinstance(node, exp.Mul) and one is not None and not one[0]:
+        one, two = two, one
+    if two is None or two[0] or (isinstance(node, exp.Div) and two[1] == 0):
+        return None
+    return _added(({}, 0.0), one, two[1] if isinstance(node, exp.Mul) else 1 / two[1])
+
+
+def _added(one: Affine | None, two: Affine | None, factor: float) -> Affine | None:
+    """One plus `factor` times two."""
+    if one is None or two is None:
+        return None
+    places = {place: one[0].get(place, 0.0) + factor * two[0].get(place, 0.0) for place in {*one[0], *two[0]}}
+    return places, one[1] + factor * two[1]

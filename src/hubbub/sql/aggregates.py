@@ -22,6 +22,8 @@ from hubbub.sql.aggregate import (
     Aggregate,
     Estimator,
     estimate_ratio,
+    integer_error,
+    may_count_none,
     weight_error,
 )
 from hubbub.sql.contribution_bounding import ContributionBounding
@@ -118,6 +120,13 @@ class MomentSums(AdditiveAggregate):
             return variance
         return Estimate(*(np.sqrt(part) for part in (variance.value, variance.low, variance.high)))
 
+    def may_be_empty(
+        self, index: int, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise
+    ) -> NDArray[np.bool_]:
+        if self.linear_weights(index, bounded) is not None:
+            return super().may_be_empty(index, noisy, bounded, noise)
+        return may_count_none(noisy[:, : self._present], noise, self.rounding_error(bounded))
+
     @property
     def _present(self) -> int:
         """How many of its parts are of rows that have the value."""
@@ -164,7 +173,9 @@ class MomentSums(AdditiveAggregate):
         linear = self.linear_weights(index, bounded)
         if linear is None:
             return None
-        return linear_half_width(linear, noise, confidence) + self._sum_rounding_error(linear, bounded)
+        width = linear_half_width(linear, noise, confidence) + self._sum_rounding_error(linear, bounded)
+        is_count = self.calls[self.indices.index(index)].kind == "count"
+        return width + (integer_error(bounded) if is_count else 0.0)
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,7 @@ class DistinctCount(AdditiveAggregate):
         return f"± {format_error(self.half_width(index, bounded, noise, confidence))}"
 
     def half_width(self, index: int, bounded: BoundedAggregate, noise: Noise, confidence: Number) -> float:
-        off = self.rounding_error(bounded) * float(bounded.step)
+        off = self.rounding_error(bounded) * float(bounded.step) + integer_error(bounded)
         return linear_half_width(self._weights(bounded), noise, confidence) + off
 
 
@@ -258,6 +269,13 @@ class PerGroupAggregate(AdditiveAggregate):
         moments = Moments(table, (1,), noise, bounded.step, off)
         return lambda _, confidence: _rescale(moments.mean(confidence), float(high - low), float(low))
 
+    def may_be_empty(
+        self, index: int, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise
+    ) -> NDArray[np.bool_]:
+        if not self.is_mean:
+            return super().may_be_empty(index, noisy, bounded, noise)
+        return may_count_none(noisy, noise, self.rounding_error(bounded))
+
     def _sum_weights(self, bounded: BoundedAggregate) -> Floats:
         return np.array([float(_max_magnitude(self.bounds) * bounded.step)])
 
@@ -274,7 +292,8 @@ class PerGroupAggregate(AdditiveAggregate):
         if self.is_mean:
             return None
         linear = self._sum_weights(bounded)
-        return linear_half_width(linear, noise, confidence) + self.rounding_error(bounded) * float(linear[0])
+        width = linear_half_width(linear, noise, confidence) + self.rounding_error(bounded) * float(linear[0])
+        return width + (integer_error(bounded) if self.inner == "count" else 0.0)
 
 
 def make_aggregates(query: Query, *, intervals: bool = True) -> tuple[Aggregate, ...]:

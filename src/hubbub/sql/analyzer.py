@@ -29,6 +29,7 @@ from hubbub.sql import aggregate_calls
 from hubbub.sql.aggregate_calls import is_whole, parse_limit
 from hubbub.sql.expressions import compile_expression
 from hubbub.sql.number_functions import as_column
+from hubbub.sql.output_names import choose_name
 from hubbub.sql.parser import PER_GROUP, PER_ROW, parse
 from hubbub.sql.query import AggregateCall, Argument, GroupKey, Order, Output, Query
 from hubbub.sql.relations import Relations, Sources, check_clauses, resolve_reference
@@ -114,6 +115,7 @@ class _Analyzer:
         self._estimated: set[str] = set()
         self._aggregates: list[AggregateCall] = []
         self._aliases: dict[str, exp.Expr] = {}
+        self._names = {item.alias_or_name.lower() for item in node.expressions}
         self._row_bounds: Bounds | None = None
         self._copied = 0
         self._search = aggregate_calls.AggregateSearch()
@@ -261,7 +263,8 @@ class _Analyzer:
 
     def _output(self, item: exp.Expr) -> list[Output]:
         inner = item.unalias()
-        name = item.alias_or_name or inner.sql("duckdb").lower()[:60] or "answer"
+        name = item.alias or choose_name(inner, self._names)
+        self._names.add(name.lower())
         if isinstance(inner, exp.Star):
             raise Refused(
                 "SELECT * is not supported", why="it asks for the rows themselves", fix="ask for aggregates"
@@ -269,12 +272,9 @@ class _Analyzer:
         many = aggregate_calls.split_quantiles(inner)
         if many is not None:
             argument, fractions = many
+            calls = [(each, AggregateCall("quantile", fraction=each)) for each in fractions]
             return [
-                Output(
-                    f"{name}_{float(fraction):g}",
-                    self._aggregate(AggregateCall("quantile", fraction=fraction), [argument]),
-                )
-                for fraction in fractions
+                Output(f"{name}_{float(each):g}", self._aggregate(call, [argument])) for each, call in calls
             ]
         lifted = self._lift(inner)
         if isinstance(item, exp.Alias):

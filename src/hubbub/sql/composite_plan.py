@@ -134,6 +134,8 @@ class CompositePlan:
                 "this is the released table itself, and other SQL over it costs nothing more"
             )
             return Result(tables[0].columns, facts)
+        if "EXACT" in facts:  # of weighted rows these are no integers
+            columns = [replace(column, is_integer=False) for column in columns]
         return Result(tuple(columns), facts)
 
     # For people
@@ -288,7 +290,7 @@ def plan_parts(
     _refuse_several_values(split.outer, plans)
     tables = [_columns(part) for part in plans]
     statement, carried = _carry_intervals(split.outer, plans)
-    outer = compile_released_sql(statement, tables, carried)
+    outer = compile_released_sql(statement, tables, carried, [_integer_columns(part) for part in plans])
     pairs = zip(split.parts, plans, strict=True)
     has_empty_groups = any(plan.query.is_public and _filters_keys(part) for part, plan in pairs)
     remarks = [_EMPTY_GROUPS] if has_empty_groups else []
@@ -350,6 +352,11 @@ def _columns(part: Plan) -> dict[str, Kind]:
     for name in _interval_columns(part):
         columns[f"{name}_low"] = columns[f"{name}_high"] = Kind.NUMBER
     return columns
+
+
+def _integer_columns(part: Plan) -> set[str]:
+    names = {each.output.name for each in part.post_processing.outputs if each.is_integer}
+    return {*names, *(f"{name}_{end}" for name in names for end in ("low", "high"))}
 
 
 def _interval_columns(part: Plan) -> list[str]:

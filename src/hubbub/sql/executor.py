@@ -4,7 +4,7 @@ This is the one place where rows and noise meet. It is called after the charge, 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, partial
 from typing import Any
@@ -20,7 +20,8 @@ from hubbub.numbers import Number
 from hubbub.sensitivity import Bounded
 from hubbub.sql.aggregate import Affine, Estimator
 from hubbub.sql.bound_estimation import estimate_bounds, find_limits
-from hubbub.sql.explain import describe_nothing, make_label
+from hubbub.sql.explain import describe_luck, describe_nothing, make_label
+from hubbub.sql.integer_outputs import counts_rows_or_units, round_estimate
 from hubbub.sql.moments import Estimate, Moments
 from hubbub.sql.plan import Plan
 from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate
@@ -94,11 +95,15 @@ def execute(
         if groups is None:
             progress("selecting keys")
             groups = select_keys(plan, engine, batch if each.bounded.counts_units else None)
-        released.append(ReleasedAggregate(each, _release(plan, each, batch, groups, is_exact=is_exact)))
+        integers = _release(plan, each, batch, groups, is_exact=is_exact)
+        released.append(ReleasedAggregate(each, integers, is_exact=is_exact))
     assert groups is not None
     if not groups and plan.bounded.selects_keys:
         label["nothing shown"] = describe_nothing(plan)
-    columns = make_columns(plan, groups, released, estimators)
+    columns = make_columns(plan, groups, released, estimators, rounds=not is_exact)
+    luck = None if is_exact else describe_luck(plan, columns)
+    if luck is not None:
+        label["selected by luck"] = luck
     if is_exact:
         columns = [replace(column, low=None, high=None) for column in columns]
     return Execution(columns, label)
@@ -123,6 +128,7 @@ class ReleasedAggregate:
 
     source: PlannedAggregate
     integers: Integers
+    is_exact: bool = field(default=False, kw_only=True)
 
     def make_estimator(self) -> Estimator:
         """Estimates its aggregate calls; where a sum may have been clamped, the exact answer may be anywhere.
@@ -130,7 +136,16 @@ class ReleasedAggregate:
         Proof: docs/proofs/intervals.md, "Saturated sums"
         """
         estimate = self.source.make_estimator(self.integers)
-        return lambda index, confidence: self._unless_clamped(estimate(index, confidence), confidence)
+        return lambda index, confidence: self._unless_empty(
+            index, self._unless_clamped(estimate(index, confidence), confidence)
+        )
+
+    def _unless_empty(self, index: int, estimate: Estimate) -> Estimate:
+        """NULL where a group may have no row, and so no mean; of exact answers, where it has none."""
+        empty = self.source.may_be_empty(index, self.integers)
+        if self.is_exact:
+            empty &= ~self.integers.any(axis=1)
+        return replace(estimate, value=np.where(empty, np.nan, estimate.value))
 
     def estimate_ratio(self, forms: tuple[Affine, Affine], confidence: Number) -> Estimate | None:
         """Estimates the ratio of two affine forms of its aggregate calls; None if they are no plain sums."""
@@ -176,29 +191,43 @@ _NOTHING = Estimate(*(np.empty(0) for _ in range(3)))
 
 
 def make_columns(
-    plan: Plan, groups: Groups, released: Sequence[ReleasedAggregate], known: Mapping[int, Estimator]
+    plan: Plan,
+    groups: Groups,
+    released: Sequence[ReleasedAggregate],
+    known: Mapping[int, Estimator],
+    *,
+    rounds: bool = True,
 ) -> list[ResultColumn]:
-    """The columns of the result for these groups, from what was released of them.
+    """The columns of the result for these groups, from what was released of them. Counts are integers.
 
     Args:
         plan: the plan.
         groups: the group keys.
         released: the noisy aggregates of these groups.
         known: estimators of further aggregate calls, by their indices.
+        rounds: false for exact answers, of which those of weighted rows are no integers.
     """
     estimators = dict(known)
     for each in released:
         estimators.update(dict.fromkeys(each.source.aggregate.indices, each.make_estimator()))
 
+    weighted = {
+        index: each.bounded.is_weighted for each in plan.aggregates for index in each.aggregate.indices
+    }
+
     @cache
     def estimate(index: int, confidence: Fraction) -> Estimate:
-        return estimators[index](index, confidence)
+        estimated = estimators[index](index, confidence)
+        # Here, so that HAVING and ORDER BY see the integers that are shown.
+        if rounds and counts_rows_or_units(plan.query.aggregates[index]):
+            return round_estimate(estimated, is_exact_integer=not weighted[index])
+        return estimated
 
     def ratio(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
         estimates = (each.estimate_ratio((top, bottom), confidence) for each in released)
         return next((each for each in estimates if each is not None), None)
 
-    columns = plan.post_processing.evaluate(groups, estimate, plan.confidence, ratio)
+    columns = plan.post_processing.evaluate(groups, estimate, plan.confidence, ratio, rounds=rounds)
     if plan.bounded.intervals:
         return columns
     return [replace(column, low=None, high=None) for column in columns]
@@ -352,7 +381,7 @@ def _release_selected_parts(
     groups = _sort_groups(selected)
     table = np.array([selected[group] for group in groups], dtype=np.int64).reshape(-1, bounded.columns + 1)
     integers = exact[table[:, 0]] if is_exact else table[:, 1:]
-    return groups, SelectedAggregate(selecting, integers, histogram)
+    return groups, SelectedAggregate(selecting, integers, histogram, is_exact=is_exact)
 
 
 def _sort_groups(groups: Iterable[tuple[Key, ...]]) -> Groups:

@@ -3,10 +3,12 @@
 import html
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
 from hubbub.numbers import format_down, format_error, format_percent, format_up
+from hubbub.report.tables import format_key
 from hubbub.sql.moments import Estimate
 from hubbub.sql.planned_aggregates import NoisyAggregate
 from hubbub.sql.released_limits import ContributionHistogram
@@ -14,10 +16,12 @@ from hubbub.sql.released_limits import ContributionHistogram
 if TYPE_CHECKING:
     from hubbub.sql.plan import Plan
     from hubbub.sql.planned_aggregates import PlannedAggregate
+    from hubbub.sql.post_processing import ResultColumn
     from hubbub.sql.query import BoundedAggregate
     from hubbub.sql.released_limits import FoundLimit
 
 __all__ = [
+    "describe_luck",
     "describe_nothing",
     "explain_plan",
     "list_notes",
@@ -151,13 +155,48 @@ def describe_nothing(plan: "Plan") -> str:
     )
 
 
-def _least_shown(plan: "Plan") -> int:
-    """The least number of rows or units at which a key is shown with the plan's confidence."""
+def _least_shown(plan: "Plan", confidence: Fraction | None = None) -> int:
+    """The least number of rows or units at which a key is shown with this confidence, or the plan's."""
+    sure = plan.confidence if confidence is None else confidence
     if plan.partition_selection is not None:
-        return plan.partition_selection.min_units(plan.confidence)
+        return plan.partition_selection.min_units(sure)
     assert plan.selecting is not None
     assert plan.stability_histogram is not None
-    return math.ceil(plan.stability_histogram.min_count(plan.confidence) * plan.selecting.bounded.step)
+    return math.ceil(plan.stability_histogram.min_count(sure) * plan.selecting.bounded.step)
+
+
+_LUCK = Fraction(1, 20)
+_MAX_LUCKY = 10
+
+
+def describe_luck(plan: "Plan", columns: Sequence["ResultColumn"]) -> str | None:
+    """Which selected keys may be there by luck: their counts may be so small that few such keys are shown.
+
+    None if there are none, or no count tells.
+
+    Guarantee: a function of the plan and of what was released.
+    """
+    outputs = plan.query.outputs
+    counts = [
+        column.low
+        for output, column in zip(outputs, columns, strict=True)
+        if output.aggregate is not None
+        and plan.query.aggregates[output.aggregate].kind in {"count", "units"}
+        and column.low is not None
+    ]
+    if not plan.bounded.selects_keys or not counts:
+        return None
+    least = _least_shown(plan, _LUCK)
+    places = [place for place, low in enumerate(counts[0].tolist()) if low < least]
+    if not places:
+        return None
+    keys = [column for output, column in zip(outputs, columns, strict=True) if output.key is not None]
+    names = [", ".join(format_key(column.values[place]) for column in keys) for place in places[:_MAX_LUCKY]]
+    more = f" and {len(places) - _MAX_LUCKY} more" if len(places) > _MAX_LUCKY else ""
+    return (
+        f"perhaps selected by luck: {'; '.join(filter(None, names)) or f'{len(places)} keys'}{more} "
+        f"(intervals reach below {least:,}, where a key is shown {format_percent(_LUCK)} of the time or less)"
+    )
 
 
 def _selecting_count(plan: "Plan") -> str:

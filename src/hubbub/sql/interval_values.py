@@ -93,13 +93,18 @@ class IntervalValue:
 
     @classmethod
     def estimated(cls, estimate: Estimate) -> "IntervalValue":
-        """An aggregate: its exact answer is never NULL."""
+        """An aggregate: its exact answer is not NULL, unless that of the release is."""
         missing = ~np.isfinite(estimate.value)
         low = np.where(np.isnan(estimate.low), -np.inf, estimate.low)
         high = np.where(np.isnan(estimate.high), np.inf, estimate.high)
-        never = np.zeros_like(missing)
         return cls(
-            np.where(missing, 0.0, estimate.value), missing, low, high, ~never, never, is_released=True
+            np.where(missing, 0.0, estimate.value),
+            missing,
+            low,
+            high,
+            np.ones_like(missing),
+            missing,
+            is_released=True,
         )
 
     @classmethod

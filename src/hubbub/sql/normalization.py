@@ -15,6 +15,7 @@ from sqlglot import exp
 from hubbub.engines.schema import Table
 from hubbub.errors import InvalidInput
 from hubbub.sql import spellings
+from hubbub.sql.output_names import default_name
 from hubbub.sql.parser import Options
 from hubbub.sql.unit_windows import has_aggregate
 
@@ -454,7 +455,7 @@ def _rename_duplicates(select: exp.Select) -> None:
     """A number behind names of outputs that are there already."""
     names: set[str] = set()
     for place, item in enumerate(select.expressions):
-        name = item.alias_or_name or item.unalias().sql("duckdb").lower()[:60]
+        name = item.alias or default_name(item.unalias())
         if isinstance(item.unalias(), exp.Star):
             continue
         unique = name

@@ -66,6 +66,10 @@ class NoisyAggregate:
         """Groups of which an integer may have been clamped before the noise."""
         return self.aggregate.may_be_clamped(released, self.noise, confidence)
 
+    def may_be_empty(self, index: int, released: Integers) -> NDArray[np.bool_]:
+        """Groups in which an aggregate call may be NULL: a group without rows has no mean."""
+        return self.aggregate.may_be_empty(index, released, self.bounded, self.noise)
+
     def half_width(self, index: int, confidence: Fraction) -> float | None:
         """Half the width of the interval of an aggregate call; None if it depends on the rows."""
         return self.aggregate.half_width(index, self.bounded, self.noise, confidence)
@@ -122,6 +126,11 @@ class PlannedQuantiles:
     def may_be_clamped(self, released: Integers, confidence: Number) -> NDArray[np.bool_]:
         """Groups of which a count may have been clamped before the noise."""
         return self.aggregate.may_be_clamped(released, self.selection, confidence)
+
+    def may_be_empty(self, index: int, released: Integers) -> NDArray[np.bool_]:
+        """None: how many rows a group has is not released."""
+        del index
+        return np.zeros(len(released), dtype=np.bool_)
 
     def half_width(self, index: int, confidence: Fraction) -> None:
         """None: it depends on the rows."""

@@ -24,10 +24,11 @@ from sqlglot import exp
 from hubbub.engines.schema import Key, Kind
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql import interval_values
-from hubbub.sql.aggregate import Affine
+from hubbub.sql.aggregate import Affine, parse_affine_ratio
+from hubbub.sql.integer_outputs import counts_rows_or_units, is_integer_expression, round_estimate
 from hubbub.sql.interval_values import IntervalValue
 from hubbub.sql.moments import Estimate, Floats
-from hubbub.sql.query import Order, Output, Query
+from hubbub.sql.query import AggregateCall, Order, Output, Query
 from hubbub.sql.scalar_types import check_arguments, describe_construct, parse_datetime
 
 __all__ = ["PostProcessing", "ResultColumn", "compile_outputs"]
@@ -35,8 +36,6 @@ __all__ = ["PostProcessing", "ResultColumn", "compile_outputs"]
 _MAX_DIGITS = 15
 _MAX_LEVELS = 100
 """Of an expression: few enough that computing it cannot run out of the stack."""
-_FACTORS = 2.0**-200, 2.0**200
-"""Weights of a sum of aggregates that is read as one: others are computed step by step."""
 
 Estimator = Callable[[int, Fraction], Estimate]
 """Estimates the aggregate call with an index, at a confidence."""
@@ -54,6 +53,8 @@ class ResultColumn:
     high: Floats | None = None
     kind: Kind | None = None
     """As it was planned, whatever the values are; None where nothing was."""
+    is_integer: bool = False
+    """True for counts, as it was planned: then values and finite ends are integers, held as doubles."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class _TypedOutput:
     """Number of different aggregate calls in it."""
     ratio: tuple[Affine, Affine] | None
     """The output as one affine form of several aggregates over another, if it is such."""
+    is_integer: bool = False
+    """True if the output is a count, or made of counts only."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,12 @@ class PostProcessing:
         estimate: Estimator,
         confidence: Fraction,
         estimate_ratio: RatioEstimator = lambda _top, _bottom, _confidence: None,
+        *,
+        rounds: bool = True,
     ) -> list[ResultColumn]:
         """The columns of the result, filtered, ordered and limited as the query says. It raises nothing.
+
+        Counts are rounded to integers, unless `rounds` is false.
 
         Guarantee: each interval holds the same expression of the exact aggregates, with at least this
             confidence.
@@ -122,7 +129,15 @@ class PostProcessing:
 
         context = _Context(groups, keys, estimate, confidence)
         with np.errstate(all="ignore"):
-            columns = [_column(output, self.kinds, context, estimate_ratio) for output in self.outputs]
+            columns = [
+                _column(
+                    output if rounds else replace(output, is_integer=False),
+                    self.kinds,
+                    context,
+                    estimate_ratio,
+                )
+                for output in self.outputs
+            ]
             keep = np.arange(len(groups))
             if self.having is not None:
                 keep = np.flatnonzero(self.having.compute(context).is_true)
@@ -148,16 +163,23 @@ def compile_outputs(query: Query) -> PostProcessing:
     Proof: docs/proofs/intervals.md, "Outputs"
     """
     kinds = tuple(key.kind for key in query.keys)
-    outputs = tuple(_typed_output(output, kinds) for output in query.outputs)
+    outputs = tuple(_typed_output(output, kinds, query.aggregates) for output in query.outputs)
     order = tuple((each, _typed(each.sql, kinds)) for each in query.order)
     having = None if query.having is None else _condition(query.having, kinds)
     return PostProcessing(outputs, having, order, query.limit, kinds)
 
 
-def _typed_output(output: Output, kinds: Sequence[Kind]) -> _TypedOutput:
+def _typed_output(output: Output, kinds: Sequence[Kind], aggregates: Sequence[AggregateCall]) -> _TypedOutput:
     calls = {column.name for column in output.sql.find_all(exp.Column) if column.name[:1] == "a"}
     typed = _typed(output.sql, kinds)
-    return _TypedOutput(output, typed, len(calls), _forms(output.sql) if len(calls) > 1 else None)
+
+    def is_count(column: exp.Column) -> bool:
+        return column.name[:1] == "a" and counts_rows_or_units(aggregates[int(column.name[1:])])
+
+    is_integer = bool(calls) and typed.kind is Kind.NUMBER and is_integer_expression(output.sql, is_count)
+    return _TypedOutput(
+        output, typed, len(calls), parse_affine_ratio(output.sql) if len(calls) > 1 else None, is_integer
+    )
 
 
 def _ranks(span: IntervalValue, order: Order, keep: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -196,53 +218,10 @@ def _column(
     # Where there is no value there is nothing to enclose it.
     nowhere = quotient.missing | ~quotient.may_be
     low, high = np.where(nowhere, -np.inf, quotient.low), np.where(nowhere, np.inf, quotient.high)
+    if each.is_integer:
+        rounded = round_estimate(Estimate(value, low, high), is_exact_integer=False)
+        return ResultColumn(output.name, rounded.value, rounded.low, rounded.high, Kind.NUMBER, True)
     return ResultColumn(output.name, value, low, high, Kind.NUMBER)
-
-
-def _forms(node: exp.Expr) -> tuple[Affine, Affine] | None:
-    """The expression as a quotient of weighted sums of aggregates, if it is one."""
-    plain = node.unnest()
-    if isinstance(plain, exp.Div):
-        above, below = _affine(plain.this), _affine(plain.expression)
-        if above is not None and below is not None and _is_moderate(above, below) and below[0]:
-            return above, below
-    affine = _affine(plain)
-    return None if affine is None or not _is_moderate(affine) else (affine, ({}, 1.0))
-
-
-def _is_moderate(*forms: Affine) -> bool:
-    """True if sums of integers can be multiplied with every weight."""
-    numbers = [abs(number) for weights, constant in forms for number in (*weights.values(), constant)]
-    return all(number == 0 or _FACTORS[0] <= number <= _FACTORS[1] for number in numbers)
-
-
-def _affine(node: exp.Expr) -> Affine | None:
-    """The expression as a weighted sum of aggregates plus a number, if it is one."""
-    if isinstance(node, exp.Literal) and not node.is_string:
-        return {}, float(node.this)
-    if isinstance(node, exp.Column) and node.name[:1] == "a":
-        return {int(node.name[1:]): 1.0}, 0.0
-    if isinstance(node, (exp.Paren, exp.Neg)):
-        inner = _affine(node.this)
-        return _added(({}, 0.0), inner, 1.0 if isinstance(node, exp.Paren) else -1.0)
-    if not isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
-        return None
-    one, two = _affine(node.this), _affine(node.expression)
-    if isinstance(node, (exp.Add, exp.Sub)):
-        return _added(one, two, 1.0 if isinstance(node, exp.Add) else -1.0)
-    if isinstance(node, exp.Mul) and one is not None and not one[0]:
-        one, two = two, one
-    if two is None or two[0] or (isinstance(node, exp.Div) and two[1] == 0):
-        return None
-    return _added(({}, 0.0), one, two[1] if isinstance(node, exp.Mul) else 1 / two[1])
-
-
-def _added(one: Affine | None, two: Affine | None, factor: float) -> Affine | None:
-    """One plus `factor` times two."""
-    if one is None or two is None:
-        return None
-    places = {place: one[0].get(place, 0.0) + factor * two[0].get(place, 0.0) for place in {*one[0], *two[0]}}
-    return places, one[1] + factor * two[1]
 
 
 def _objects(values: Sequence[Any]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ Proof: docs/proofs/post-processing.md, "SQL over released tables"
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -23,6 +23,7 @@ from sqlglot import exp
 from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput, Unsupported
+from hubbub.sql.integer_outputs import integer_outputs
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.scalar_types import describe_construct
 
@@ -88,14 +89,12 @@ _NAMED = {
 }
 """Functions that the parser does not know, by their names in DuckDB."""
 _ALLOWED = frozenset({*_STRUCTURE, *_FUNCTIONS, exp.Anonymous, exp.AnonymousAggFunc})
+_INTEGERS = (
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+)
 _KINDS: dict[str, Kind] = {
-    **dict.fromkeys(
-        [
-            *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
-            *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
-        ],
-        Kind.NUMBER,
-    ),
+    **dict.fromkeys(_INTEGERS, Kind.NUMBER),
     **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), Kind.NUMBER),
     "VARCHAR": Kind.TEXT,
     "BOOLEAN": Kind.BOOLEAN,
@@ -158,6 +157,8 @@ class ReleasedSQL:
     kinds: tuple[Kind, ...]
     carried: frozenset[str] = frozenset()
     """Outputs that are columns of a released table, with the ends of its intervals in `_low` and `_high`."""
+    integers: frozenset[str] = frozenset()
+    """Outputs that are counts, or made of counts only."""
 
     def evaluate(self, tables: Sequence[Sequence[ResultColumn]]) -> list[ResultColumn] | None:
         """The columns of the result; None if the statement fails on these values.
@@ -189,12 +190,15 @@ class ReleasedSQL:
                 if name in self.carried
             ]
             low, high = ends or (None, None)
-            columns.append(ResultColumn(name, values, low, high, kind))
+            columns.append(ResultColumn(name, values, low, high, kind, name in self.integers))
         return columns
 
 
 def compile_released_sql(
-    statement: exp.Expr, tables: Sequence[Table], carried: frozenset[str] = frozenset()
+    statement: exp.Expr,
+    tables: Sequence[Table],
+    carried: frozenset[str] = frozenset(),
+    integers: Sequence[Collection[str]] = (),
 ) -> ReleasedSQL:
     """Type a statement over released tables; refuse what is not on the allow-list, before a charge.
 
@@ -202,6 +206,7 @@ def compile_released_sql(
         statement: a query that names the tables `_released0`, `_released1`, …
         tables: the columns of these.
         carried: outputs with intervals.
+        integers: of each table, the columns that are integers.
     """
     _check(statement)
     _check_texts(statement)
@@ -227,7 +232,12 @@ def compile_released_sql(
             why="it is bound before anything is charged, so that it cannot fail afterwards",
             fix="correct it; released numbers are doubles",
         ) from None
-    names, kinds, seen = [], [], set()
+    released = {
+        f"{RELEASED}{number}": {name: name in own for name in table}
+        for number, (table, own) in enumerate(zip(tables, integers, strict=False))
+    }
+    counts = integer_outputs(statement, released)
+    names, kinds, seen, whole = [], [], set(), set()
     for name, sql_type, *_ in described:
         base = str(sql_type).partition("(")[0].upper()
         if base not in _KINDS:
@@ -242,7 +252,9 @@ def compile_released_sql(
         seen.add(unique.lower())
         names.append(unique)
         kinds.append(_KINDS[base])
-    return ReleasedSQL(sql, tuple(tables), tuple(names), tuple(kinds), carried)
+        if base in _INTEGERS or (counts.get(unique, False) and _KINDS[base] is Kind.NUMBER):
+            whole.add(unique)
+    return ReleasedSQL(sql, tuple(tables), tuple(names), tuple(kinds), carried, frozenset(whole))
 
 
 _SAMPLES: dict[Kind, list[Any]] = {

@@ -1,15 +1,13 @@
 """The released table: columns of keys, columns of values with their intervals, and a label.
 
-It is public, and converts to pandas, Polars, Arrow, CSV, JSON, HTML and SVG.
+It is public, and converts to pandas, Polars, Arrow, CSV, JSON, Markdown, HTML, Excel, SVG and PNG.
 """
 
-import csv
-import html
-import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,26 +20,29 @@ from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
-from hubbub.numbers import format_estimate, format_up
-from hubbub.output_files import write_output
+from hubbub.numbers import format_up
+from hubbub.output_files import check_output_path, write_output
+from hubbub.report import exports
+from hubbub.report.pages import html_text
+from hubbub.report.tables import align_rows, count_of, format_rows
 from hubbub.sql.post_processing import ResultColumn
 
-__all__ = ["Result", "cells"]
+__all__ = ["Result"]
 
 _FORMAT = "hubbub result/1"
 _EXACT = 2.0**53
 """Below it every whole number is a double."""
-_ENDINGS = (".parquet", ".pq", ".csv", ".json", ".svg", ".txt")
+_HTML_ROWS = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """A released table of answers.
 
-    >>> column = ResultColumn("n", np.array([5.0]), np.array([2.0]), np.array([8.0]))
+    >>> column = ResultColumn("n", np.array([5.0]), np.array([2.0]), np.array([8.0]), is_integer=True)
     >>> result = Result((column,), {"epsilon": "1"})
     >>> result.to_dict()
-    {'n': [5.0], 'n_low': [2.0], 'n_high': [8.0]}
+    {'n': [5], 'n_low': [2], 'n_high': [8]}
     >>> Result.from_json(result.to_json()).to_dict() == result.to_dict()
     True
     """
@@ -64,13 +65,18 @@ class Result:
         return self.to_dict()[name]
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns by name, with the ends of the intervals."""
+        """Return the columns by name, with the ends of the intervals. Counts are integers.
+
+        A missing value is None, and so is the end of a count's interval that is open there.
+        """
         out: dict[str, list[Any]] = {}
         for column in self.columns:
-            out[column.name] = [_plain(value) for value in column.values]
+            number = _to_integer if column.is_integer else _plain
+            out[column.name] = [number(value) for value in column.values]
             if column.low is not None and column.high is not None:
-                out[f"{column.name}_low"] = [float(value) for value in column.low]
-                out[f"{column.name}_high"] = [float(value) for value in column.high]
+                end = _to_integer if column.is_integer else float
+                out[f"{column.name}_low"] = [end(value) for value in column.low]
+                out[f"{column.name}_high"] = [end(value) for value in column.high]
         return out
 
     def to_pandas(self) -> Any:
@@ -78,7 +84,8 @@ class Result:
         import pandas as pd
 
         # Of texts: objects, or in newer versions texts of their own.
-        types: dict[Kind | None, Any] = {
+        types: dict[_ColumnType, Any] = {
+            _INTEGER: "Int64",
             Kind.NUMBER: "float64",
             Kind.BOOLEAN: "boolean",
             Kind.TIMESTAMP: "datetime64[us]",
@@ -96,7 +103,8 @@ class Result:
         """Return a Polars data frame."""
         import polars as pl
 
-        types: dict[Kind | None, Any] = {
+        types: dict[_ColumnType, Any] = {
+            _INTEGER: pl.Int64,
             Kind.NUMBER: pl.Float64,
             Kind.TEXT: pl.String,
             Kind.BOOLEAN: pl.Boolean,
@@ -110,7 +118,8 @@ class Result:
         """Return a pyarrow table."""
         import pyarrow as pa
 
-        types: dict[Kind | None, Any] = {
+        types: dict[_ColumnType, Any] = {
+            _INTEGER: pa.int64(),
             Kind.NUMBER: pa.float64(),
             Kind.TEXT: pa.string(),
             Kind.BOOLEAN: pa.bool_(),
@@ -127,29 +136,38 @@ class Result:
         return self.relation().__arrow_c_stream__(requested_schema)
 
     def to_csv(self) -> str:
-        """Return comma-separated values, with a header."""
-        paper = io.StringIO()
-        writer = csv.writer(paper, lineterminator="\n")
-        table = cells(self)
-        writer.writerow(table)
-        writer.writerows(zip(*table.values(), strict=True))
-        return paper.getvalue()
+        """Return comma-separated values, with a header; digits follow the widths of intervals."""
+        return exports.render_text(self, "csv")
+
+    def to_markdown(self) -> str:
+        """Return the table and its guarantee as Markdown."""
+        return exports.render_text(self, "md")
+
+    def to_html(self) -> str:
+        """Return a page that stands alone: the question, the table, a chart and the guarantee."""
+        return exports.render_html(self)
 
     def to_json(self) -> str:
-        """Return the table and its label as JSON; `from_json` reads it back."""
+        """Return the table and its label as they are stored: by columns, with all digits.
+
+        `from_json` reads it back. A file that `write` makes has a row for each group instead.
+        """
         columns = [_stored_column(column) for column in self.columns]
         stored = {"format": _FORMAT, "columns": columns, "label": dict(self.facts)}
         return json.dumps(stored, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Result":
-        """Read what `to_json` wrote."""
+        """Read what `to_json` returned, or a JSON file that `write` made."""
         try:
             stored = json.loads(text)
-            if stored["format"] != _FORMAT:
+            if stored["format"] not in {_FORMAT, exports.TABLE_FORMAT}:
                 raise ValueError  # noqa: TRY301 - said below, with all else that may be wrong
-            columns = tuple(_read_column(column) for column in stored["columns"])
-            return cls(columns, dict(stored["label"]))
+            columns = [
+                _read_column(each) if stored["format"] == _FORMAT else _column_of_rows(each, stored["rows"])
+                for each in stored["columns"]
+            ]
+            return cls(tuple(columns), dict(stored["label"]))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInput(
                 "the text is not a stored table of answers",
@@ -158,18 +176,23 @@ class Result:
             ) from None
 
     def write(self, path: str | Path) -> None:
-        """Write a file; its suffix decides the format: Parquet, CSV, JSON, SVG or text.
+        """Write a file; its suffix decides the format.
 
-        The file appears only when it is complete. A file of rows, a ledger or a key is never overwritten.
+        .csv, .json, .ndjson, .parquet, .html, .md, .xlsx, .svg, .png or .txt. The file appears only when it
+        is complete. A file of rows, a ledger or a key is never overwritten.
         """
-        kind = Path(path).suffix.lower()
-        texts = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.svg, ".txt": self.__str__}
-        render = texts.get(kind)
-        write_output(
-            path,
-            (lambda part: self.relation().write_parquet(str(part))) if render is None else render(),
-            _ENDINGS,
-        )
+        check_output_path(path, tuple(exports.ENDINGS))
+        form = exports.ENDINGS[Path(path).suffix.lower()]
+        exports.check_format(form)
+        write_output(path, self._render(form), tuple(exports.ENDINGS))
+
+    def _render(self, form: str) -> str | Callable[[Path], object]:
+        if form == "parquet":
+            return lambda part: self.relation().write_parquet(str(part))
+        if form in {"xlsx", "png"}:
+            content = exports.render_bytes(self, form)
+            return lambda part: part.write_bytes(content)
+        return exports.render_text(self, form)
 
     def relation(self, connection: Any = None) -> Any:
         """Return the table as a DuckDB relation, in `connection` or in a new in-memory database."""
@@ -177,9 +200,7 @@ class Result:
 
         connection = connection or duckdb.connect(":memory:")
         # The values do not determine the types: all may be missing, or there may be none.
-        types = {
-            name: None if kind is None else SQL_TYPES[kind] for name, kind in _kinds(self.columns).items()
-        }
+        types = {name: _sql_type(kind) for name, kind in _kinds(self.columns).items()}
         if len(self) and (arrays := _arrays(self.columns)) is not None:
             connection.register("_answers", arrays)
             return connection.table("_answers").project(
@@ -204,7 +225,7 @@ class Result:
 
         >>> column = ResultColumn("n", np.array([7.2, -3.0, 0.8]), np.zeros(3) - 9, np.zeros(3) + 9)
         >>> Result((column,), {}).consistent("n")["n_consistent"]
-        [5.0, 0.0, 0.0]
+        [5, 0, 0]
 
         Args:
             column: a column of counts, or of sums that cannot be negative; may be left out if there is one.
@@ -248,27 +269,23 @@ class Result:
             "the same total" if not totals else "totals that agree"
         )
         return tuple(
-            _with_column(table, name, answers, note)
+            _with_column(table, name, answers, note, integer=integer)
             for table, answers in zip((self, *totals), (fit, *sums), strict=True)
         )
 
     # For people
 
     def __str__(self) -> str:
-        return _text(self)
+        why = [escape(str(self.facts["nothing shown"]))] if "nothing shown" in self.facts else []
+        return "\n".join([*align_rows(format_rows(self)), *why])
 
     def __repr__(self) -> str:
         names = ", ".join(escape(column.name) for column in self.columns)
-        return f"Result({len(self)} rows of {names})"
+        return f"Result({count_of(len(self), 'row')} of {names})"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(escape(column.name))}</th>" for column in self.columns)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-            for cells in _cells(self)
-        )
-        caption = html.escape(_caption(self.facts))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{caption}</p>"
+        caption = html_text(_caption(self.facts))
+        return f"{exports.html_table(self, _HTML_ROWS)}<p><small>{caption}</small></p>"
 
     def svg(self, column: str | None = None) -> str:
         """Return a chart of one column with its error bars, as SVG."""
@@ -339,7 +356,7 @@ def _margin(parts: Result, totals: Result, column: str) -> Any:
     return Margin(np.array(indices, dtype=np.intp), values, variances)
 
 
-def _with_column(table: Result, column: str, answers: NDArray[Any], note: str) -> Result:
+def _with_column(table: Result, column: str, answers: NDArray[Any], note: str, *, integer: bool) -> Result:
     name = f"{column}_consistent"
     if name in table.to_dict():
         raise InvalidInput(
@@ -347,13 +364,12 @@ def _with_column(table: Result, column: str, answers: NDArray[Any], note: str) -
             why="two columns of one name could not be told apart",
             fix="rename that column in the query",
         )
-    values = np.empty(len(answers), dtype=object)
-    values[:] = [float(answer) for answer in answers]
+    values = np.asarray(answers, dtype=np.float64)
     columns: list[ResultColumn] = []
     for each in table.columns:
         columns.append(each)
         if each.name == column:
-            columns.append(ResultColumn(name, values, kind=Kind.NUMBER))
+            columns.append(ResultColumn(name, values, kind=Kind.NUMBER, is_integer=integer))
     processed = {**table.facts.get("post-processed", {}), name: note}
     return Result(tuple(columns), {**table.facts, "post-processed": processed})
 
@@ -374,26 +390,30 @@ def _arrays(columns: Sequence[ResultColumn]) -> dict[str, NDArray[Any]] | None:
     return out
 
 
-def cells(answers: Result) -> dict[str, list[Any]]:
-    """As `to_dict`, for text formats: a key that is an integer is written without a decimal point."""
-    table = answers.to_dict()
-    keys = {column.name for column in answers.columns if column.low is None}
-    return {name: list(map(_whole, values)) if name in keys else values for name, values in table.items()}
+def _to_integer(value: Any) -> int | None:
+    return int(value) if math.isfinite(value) else None
 
 
-def _whole(value: Any) -> Any:
-    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
-    return int(value) if is_whole else value
+_INTEGER = "integer"
+_ColumnType = Kind | str | None
+"""The type of a column: its kind, or that it holds integers."""
 
 
-def _kinds(columns: Sequence[ResultColumn]) -> dict[str, Kind | None]:
-    """The planned kind of every column, intervals included."""
-    out: dict[str, Kind | None] = {}
+def _kinds(columns: Sequence[ResultColumn]) -> dict[str, _ColumnType]:
+    """The planned type of every column, intervals included."""
+    out: dict[str, _ColumnType] = {}
     for column in columns:
-        out[column.name] = column.kind
+        number = _INTEGER if column.is_integer else Kind.NUMBER
+        out[column.name] = number if column.is_integer else column.kind
         if column.low is not None and column.high is not None:
-            out[f"{column.name}_low"] = out[f"{column.name}_high"] = Kind.NUMBER
+            out[f"{column.name}_low"] = out[f"{column.name}_high"] = number
     return out
+
+
+def _sql_type(kind: _ColumnType) -> str | None:
+    if isinstance(kind, Kind):
+        return SQL_TYPES[kind]
+    return None if kind is None else "BIGINT"
 
 
 def _quoted(name: str) -> str:
@@ -401,35 +421,8 @@ def _quoted(name: str) -> str:
 
 
 def _cast(sql: str, to: str | None) -> str:
-    return sql if to is None else f"CAST({sql} AS {to})"
-
-
-def _cells(answers: Result) -> list[list[str]]:
-    return [[_cell(column, place) for column in answers.columns] for place in range(len(answers))]
-
-
-def _cell(column: ResultColumn, place: int) -> str:
-    value = column.values[place]
-    if _plain(value) is None:
-        return "NULL"
-    if column.low is None or column.high is None:
-        return _short(value)
-    low, high = float(column.low[place]), float(column.high[place])
-    width = (high - low) / 2
-    middle, *ends = (format_estimate(each, width) for each in (float(value), low, high))
-    return f"{middle}  [{', '.join(ends)}]"
-
-
-def _short(value: Any) -> str:
-    return escape(_whole(_plain(value)))
-
-
-def _text(answers: Result) -> str:
-    from hubbub.report.tables import align_rows
-
-    rows = align_rows([[escape(column.name) for column in answers.columns], *_cells(answers)])
-    why = [escape(str(answers.facts["nothing shown"]))] if "nothing shown" in answers.facts else []
-    return "\n".join([*rows, *why])
+    # The open end of a count's interval is no integer, but NULL.
+    return sql if to is None else f"{'TRY_CAST' if to == 'BIGINT' else 'CAST'}({sql} AS {to})"
 
 
 _CAPTION = ("unit", "neighbours", "mechanism", "confidence", "as of")
@@ -452,13 +445,20 @@ def _plain(value: Any) -> Any:
 
 
 def _stored_column(column: ResultColumn) -> dict[str, Any]:
-    is_key = column.low is None and column.kind is not None
+    is_whole = column.is_integer or (column.low is None and column.kind is not None)
+    ends = [
+        None
+        if end is None
+        else [_whole(_stored(float(value))) if is_whole else _stored(float(value)) for value in end]
+        for end in (column.low, column.high)
+    ]
     return {
         "name": column.name,
         **({} if column.kind is None else {"kind": column.kind.value}),
-        "values": [_whole(_stored(value)) if is_key else _stored(value) for value in column.values],
-        "low": None if column.low is None else [_stored(float(value)) for value in column.low],
-        "high": None if column.high is None else [_stored(float(value)) for value in column.high],
+        **({"integer": True} if column.is_integer else {}),
+        "values": [_whole(_stored(value)) if is_whole else _stored(value) for value in column.values],
+        "low": ends[0],
+        "high": ends[1],
     }
 
 
@@ -466,15 +466,50 @@ def _stored(value: Any) -> Any:
     return encode_cell(_plain(value))
 
 
+def _whole(value: Any) -> Any:
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
+    return int(value) if is_whole else value
+
+
 def _read_column(stored: Mapping[str, Any]) -> ResultColumn:
-    kind = Kind(stored["kind"]) if "kind" in stored else None
     values = [decode_cell(value) for value in stored["values"]]
+    ends = [
+        None if end is None else [decode_cell(value) for value in end]
+        for end in (stored["low"], stored["high"])
+    ]
+    return _make_column(stored, values, ends)
+
+
+def _column_of_rows(stored: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> ResultColumn:
+    """A column of a table that is stored by rows; the ends that are open there are null."""
+    name, kind = stored["name"], Kind(stored["kind"]) if "kind" in stored else None
+    parsers: dict[Kind | None, Callable[[Any], Any]] = {
+        Kind.DATE: date.fromisoformat,
+        Kind.TIMESTAMP: datetime.fromisoformat,
+    }
+    parse = parsers.get(kind, lambda value: value)
+    values = [None if row[name] is None else parse(row[name]) for row in rows]
+    if not stored["interval"]:
+        return _make_column(stored, values, [None, None])
+    ends = [
+        [infinite if row[f"{name}_{end}"] is None else row[f"{name}_{end}"] for row in rows]
+        for end, infinite in (("low", -math.inf), ("high", math.inf))
+    ]
+    return _make_column(stored, values, ends)
+
+
+def _make_column(
+    stored: Mapping[str, Any], values: list[Any], ends: Sequence[list[Any] | None]
+) -> ResultColumn:
+    name, is_integer = str(stored["name"]), bool(stored.get("integer", False))
+    kind = Kind(stored["kind"]) if "kind" in stored else None
     if kind is Kind.NUMBER:
         values = [None if value is None else float(value) for value in values]
-    low, high = stored["low"], stored["high"]
+    low, high = (None if end is None else np.array(end, dtype=np.float64) for end in ends)
     if low is None:
+        if is_integer:
+            return ResultColumn(name, np.array(values, dtype=np.float64), kind=kind, is_integer=True)
         out = np.empty(len(values), dtype=object)
         out[:] = values
-        return ResultColumn(str(stored["name"]), out, kind=kind)
-    ends = [np.array([decode_cell(value) for value in end], dtype=np.float64) for end in (low, high)]
-    return ResultColumn(str(stored["name"]), np.array(values, dtype=np.float64), ends[0], ends[1], kind)
+        return ResultColumn(name, out, kind=kind)
+    return ResultColumn(name, np.array(values, dtype=np.float64), low, high, kind, is_integer)

@@ -19,6 +19,7 @@ from sqlglot import exp
 from hubbub.engines.schema import Table
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.sql.expressions import compile_expression
+from hubbub.sql.output_names import choose_name, default_name
 from hubbub.sql.parser import PER_GROUP, PER_ROW
 from hubbub.sql.relations import Relations, Sources, resolve_reference
 from hubbub.sql.released_sql import RELEASED
@@ -267,13 +268,14 @@ class _Block:
     def split(self) -> exp.Select:
         node = self._node
         sets = self._grouping_sets()
-        items = []
+        items, names = [], {item.alias_or_name.lower() for item in node.expressions}
         for item in node.expressions:
             if isinstance(item.unalias(), exp.Star):
                 raise Refused(
                     "SELECT * asks for rows", why="they are single people's", fix="ask for aggregates"
                 )
-            name = item.alias_or_name or item.unalias().sql("duckdb").lower()[:60]
+            name = item.alias or choose_name(item.unalias(), names)
+            names.add(name.lower())
             items.append(exp.alias_(self._lift(item.unalias()), name, quoted=True))
         clauses: dict[str, exp.Expr | None] = {}
         having, qualify, order = (node.args.get(name) for name in ("having", "qualify", "order"))
@@ -490,7 +492,7 @@ class _Block:
             if known == node:
                 return _column(name)
         alias = next((name for name, inner in self._aliases.items() if inner == node), None)
-        name = self._unique(alias or node.sql("duckdb").lower()[:50])
+        name = self._unique(alias or default_name(node))
         self._aggregates.append((name, node.copy()))
         return _column(name)
 

@@ -21,6 +21,7 @@ from sqlglot import exp
 from hubbub.engines.engine import Engine
 from hubbub.errors import EngineFailed, Unsupported
 from hubbub.output_files import write_output
+from hubbub.report.exports import shown_cells
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan
 from hubbub.sql.executor import (
     Integers,
@@ -33,7 +34,7 @@ from hubbub.sql.executor import (
 from hubbub.sql.plan import Plan
 from hubbub.sql.planned_aggregates import PlannedAggregate
 from hubbub.sql.query import BoundedAggregate
-from hubbub.sql.result import Result, cells
+from hubbub.sql.result import Result
 
 __all__ = ["Stream", "check_streamable", "execute_stream"]
 
@@ -98,7 +99,7 @@ class Stream:
         with path.open("w", encoding="utf-8", newline="") as paper:
             writer = csv.writer(paper, lineterminator="\n")
             for number, answers in enumerate(self):
-                table = cells(answers)
+                table = shown_cells(answers)
                 if not number:
                     writer.writerow(table)
                 writer.writerows(zip(*table.values(), strict=True))
