@@ -27,7 +27,7 @@
     bounds = { cost = [0, 5000] }
     keys = { region = ["North", "South"], ward = "1:12", town = "@towns.txt" }
 
-    [tables.visits.synopsis]    # for hubbub synopsis: columns, cuts, steps, nulls, other, functions, focus
+    [tables.visits.synopsis]    # for hubbub synopsis: see docs/synopsis.md
     steps = { age = 1 }
     impossible = ["age < 15 AND marital = 'married'"]
 
@@ -92,9 +92,10 @@ _TABLE = (
     *("separator", "quotes", "encoding", "partitions", "synopsis"),
 )
 _SYNOPSIS = {
-    **dict.fromkeys(("columns", "nulls", "other", "impossible"), list),
+    **dict.fromkeys(("columns", "nulls", "other", "impossible", "private_keys"), list),
     **dict.fromkeys(("cuts", "steps", "functions"), dict),
     "focus": str,
+    "private_keys_share": float,
 }
 """Declarations for synopses, with their TOML types; their meaning is checked when one is planned."""
 
@@ -460,13 +461,9 @@ class _Reader:
         self._known(declared, tuple(_SYNOPSIS), f"{entry}.synopsis.")
         for name, value in declared.items():
             if not isinstance(value, _SYNOPSIS[name]):
-                forms = {list: 'a list, as ["age"]', dict: "a table, as { age = 1 }", str: 'a text, as "age"'}
-                raise self._wrong(
-                    f"{entry}.synopsis.{name}",
-                    "is of another type",
-                    "it could not be understood",
-                    f"write {forms[_SYNOPSIS[name]]}",
-                )
+                forms = {list: '["age"]', dict: "{ age = 1 }", str: '"age"', float: "0.1"}
+                why, fix = "it could not be understood", f"write it as {forms[_SYNOPSIS[name]]}"
+                raise self._wrong(f"{entry}.synopsis.{name}", "is of another type", why, fix)
         return declared
 
     def _lines(self, entry: str, entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,13 @@ class DeclarationOptions(DatasetOptions):
         typer.Option(metavar="CONDITION", help="A condition that no row satisfies; repeatable."),
     ] = None
     focus: Annotated[str | None, typer.Option(metavar="COL", help="The column that people group by.")] = None
+    private_keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COL,COL",
+            help="Columns with categories that are selected privately, for a tenth of ε and δ.",
+        ),
+    ] = None
     rows_per_unit: Annotated[str | None, typer.Option(metavar="N", help="Maximum rows per privacy unit.")] = (
         None
     )
@@ -97,6 +104,7 @@ class DeclarationOptions(DatasetOptions):
             "impossible": self.impossible,
             "bounds": parse_bounds(bounds, " ".join(bounds)) or None,
             "keys": parse_group_keys(self.keys or (), data.tables) or None,
+            "private_keys": _parse_names(self.private_keys),
             "rows_per_unit": limit,
             "table": self.table_name,
             "allow_large_epsilon": self.allow_large_epsilon,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict
 
 import sqlglot
 from sqlglot import exp
@@ -16,7 +16,7 @@ from sqlglot import exp
 from hubbub.engines.schema import Column as TableColumn
 from hubbub.engines.schema import Key, Kind, Table, parse_bounds, parse_group_key, parse_group_keys
 from hubbub.errors import InvalidInput
-from hubbub.numbers import parse_positive, parse_rational
+from hubbub.numbers import Number, parse_positive, parse_rational
 from hubbub.synthesis.domain import (
     MAX_CELLS,
     Column,
@@ -28,7 +28,7 @@ from hubbub.synthesis.domain import (
     to_number,
 )
 
-__all__ = ["SynopsisDeclarations", "make_domain", "parse_rule", "with_public_bins"]
+__all__ = ["Declared", "SynopsisDeclarations", "make_domain", "parse_rule", "with_public_bins"]
 
 _MAX_SINGLE_VALUES = 128
 """A column of at most this many values has a cell for each, if nobody declares cuts."""
@@ -49,6 +49,44 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GT: exp.LT,
     exp.GTE: exp.LTE,
 }
+
+
+class Declared(TypedDict, total=False):
+    """What `plan_synopsis` and `plan_synthesis` both take: what is public about a table.
+
+    What a hubbub.toml declares need not be passed; what is passed wins.
+    """
+
+    focus: str | None
+    """The column that people will group by: synthetic rows follow its table with every other one."""
+    columns: Sequence[str] | None
+    """The columns to use; all that are declared if omitted."""
+    cuts: Mapping[str, Sequence[Any]] | None
+    """Where bins begin, by column. Dates need cuts, from their first to their last day."""
+    steps: Mapping[str, Number] | None
+    """Columns with values that are multiples of a step: {"age": 1}."""
+    nulls: Sequence[str] | None
+    """Columns with a cell for NULL; elsewhere rows with NULL are left out."""
+    other: Sequence[str] | None
+    """Columns with a cell for all categories that are not declared; elsewhere such rows are left out."""
+    functions: Mapping[str, Mapping[str, Any]] | None
+    """Columns that are public functions of another one: {"cat": {"of": "code", "table": {"a1": "a"}}}."""
+    impossible: Sequence[str] | None
+    """Conditions that no row satisfies: ["age < 15 AND marital = 'married'"]. No synthetic row does."""
+    bounds: Mapping[str, Any] | None
+    """Public bounds of numbers: {"age": (0, 99)}."""
+    keys: Mapping[str, Iterable[Any]] | None
+    """Public categories of columns: {"sex": ["f", "m"]}."""
+    private_keys: Sequence[str] | None
+    """Columns with categories that are selected privately: at most 64 each, all others are one cell."""
+    private_keys_share: Number | None
+    """The share of ε and δ for that; a tenth if omitted."""
+    rows_per_unit: int | None
+    """The maximum number of rows per privacy unit that count."""
+    table: str | None
+    """The table; the first protected one if omitted."""
+    allow_large_epsilon: bool
+    """Confirms a large ε, as for `Budget`."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +112,17 @@ class SynopsisDeclarations:
     """Bounds of columns, besides those of the table."""
     keys: Mapping[str, Any] = field(default_factory=dict)
     """Categories of columns, besides those of the table."""
+    private_keys: tuple[str, ...] = ()
+    """Columns with categories that are selected privately."""
+    private_keys_share: Number = Fraction(1, 10)
+    """The share of ε and δ for that."""
 
     @classmethod
     def of(cls, entries: Mapping[str, Any]) -> "SynopsisDeclarations":
         """Make them from entries by name, as in a hubbub.toml."""
         fields: dict[str, Any] = {}
         for name, value in entries.items():
-            is_list = name in {"columns", "nulls", "other", "impossible"}
+            is_list = name in {"columns", "nulls", "other", "impossible", "private_keys"}
             if is_list and (isinstance(value, str) or not all(isinstance(each, str) for each in value)):
                 raise InvalidInput(
                     f"{name} is not a list of texts",
@@ -148,7 +190,9 @@ def _with_declared(table: Table, declared: SynopsisDeclarations) -> Table:
         columns[column.name] = replace(column, bounds=parse_bounds(ends, name))
     for name, values in declared.keys.items():
         column = columns[table.find(name).name]
-        keys = parse_group_keys(values, name, column.kind)
+        # Of categories that are selected there may be none; the cell for others then has all rows.
+        is_empty = name in declared.private_keys and not values
+        keys = () if is_empty else parse_group_keys(values, name, column.kind)
         columns[column.name] = replace(column, keys=keys, is_complete=False)
     return replace(table, columns=tuple(columns.values()))
 

@@ -17,6 +17,7 @@ from hubbub.escaping import escape
 from hubbub.ledger.entries import digest
 from hubbub.numbers import Number, format_nearest, parse_integer, parse_nonnegative, parse_positive
 from hubbub.sql.analyzer import analyze, parse
+from hubbub.synthesis.category_selection import CategorySelection
 from hubbub.synthesis.domain import Domain
 from hubbub.synthesis.domain_storage import encode_domain
 from hubbub.synthesis.engine_counts import EngineCounts
@@ -63,6 +64,10 @@ class SynopsisPlan:
     runner: Callable[["SynopsisPlan"], "Release[Synopsis]"]
     ranges: tuple[PrefixNoise | TreeNoise, ...] = ()
     """The noise of the columns with ranges."""
+    selection: CategorySelection | None = None
+    """The categories that are selected first; the domain then stands for as many as there may be."""
+    make_rest: Callable[[Mapping[str, Any]], Any] | None = None
+    """From selected categories to the plan of the rest."""
 
     error_kind: ClassVar[str] = "none"
 
@@ -87,7 +92,8 @@ class SynopsisPlan:
         total = self.noise.figure + sum((each.figure for each in self.ranges), start=Fraction(0))
         if self.is_pure:
             return PrivacyLoss.pure(total)
-        return PrivacyLoss.gaussian_from_mu_squared(total)
+        own = PrivacyLoss.gaussian_from_mu_squared(total)
+        return own if self.selection is None else PrivacyLoss.compose([self.selection.loss, own])
 
     @property
     def is_pure(self) -> bool:
@@ -114,6 +120,7 @@ class SynopsisPlan:
             "epsilon": str(self.epsilon),
             "delta": str(self.delta),
             "mechanism": self.noise.law,
+            **({} if self.selection is None else {"private keys": self.selection.label()}),
             "rows per unit": self.noise.max_weight if self.unit.key is not None else None,
             "columns": {column.name: column.size for column in domain.columns},
             "tables": len(self.workload.tables),
@@ -154,7 +161,8 @@ class SynopsisPlan:
             for each in self.ranges
         ]
         figures = [noise.law, str(noise.figure), noise.max_weight, noise.scale, shares, weights, ranges]
-        return digest([_KIND, self.table, encode_domain(self.domain), unit, figures, origin])
+        selection = [] if self.selection is None else self.selection.fingerprints(origin)
+        return digest([_KIND, self.table, encode_domain(self.domain), unit, figures, selection, origin])
 
     def run(self) -> "Release[Synopsis]":
         """Charge, measure and release the synopsis, by the dataset that planned it."""
@@ -197,6 +205,7 @@ class SynopsisPlan:
         mean = format_nearest(self.noise.root_mean_square, 3)
         lines = [
             f"Synopsis of {self.table} for {self.unit}: {self.loss}",
+            *([] if self.selection is None else [str(self.selection)]),
             f"{len(errors)} tables, {cells} cells; root mean square error {mean}",
             "Standard deviation of a cell, the largest first:",
         ]
@@ -240,12 +249,10 @@ def make_synopsis_plan(
     unit: Unit,
     *,
     workload: Any,
-    epsilon: Number,
-    delta: Number,
+    epsilon: Fraction,
+    delta: Fraction,
     objective: Objective,
-    max_weight: int | None,
-    population: int | None,
-    allow_large_epsilon: bool,
+    max_weight: int,
     ranges: Mapping[str, Number],
     runner: Callable[[SynopsisPlan], "Release[Synopsis]"],
 ) -> SynopsisPlan:
@@ -255,15 +262,13 @@ def make_synopsis_plan(
     Assumes: the domain and the limit on rows were not taken from the rows.
     Proof: docs/proofs/synopsis.md
     """
-    price, allowed = parse_price(epsilon, delta, population, allow_large=allow_large_epsilon, pure=True)
-    limit = check_limit(unit, max_weight)
     if workload is None:
         tables = Workload.default(domain)
     elif isinstance(workload, (int, float)):
         tables = Workload.all_up_to(domain, workload)
     else:
         tables = Workload.of(domain, workload)
-    counts = make_counts(engine, table, domain, unit, max_weight=limit)
+    counts = make_counts(engine, table, domain, unit, max_weight=max_weight)
     check_objective(objective)
     columns = [
         range_column(domain.column(name), parse_positive(step, f"the step of {name}"))
@@ -271,20 +276,20 @@ def make_synopsis_plan(
     ]
     share = _RANGE_SHARE if ranges else Fraction(0)
     units = (unit, counts.scale, counts.max_weight)
-    if not allowed:
-        own = price * share
+    if not delta:
+        own = epsilon * share
         pure = plan_laplace(
             tables,
-            epsilon=price - own,
+            epsilon=epsilon - own,
             unit=unit,
             scale=counts.scale,
             max_weight=counts.max_weight,
             objective=objective,
         )
         trees = tuple(TreeNoise(column, *units, own / len(columns)) for column in columns)
-        plan = SynopsisPlan(table, pure, price, allowed, counts, runner, trees)
+        plan = SynopsisPlan(table, pure, epsilon, delta, counts, runner, trees)
     else:
-        budget = ReleaseBudget.of(epsilon=price, delta=allowed, allow_large_epsilon=True)
+        budget = ReleaseBudget.of(epsilon=epsilon, delta=delta, allow_large_epsilon=True)
         own = budget.mu_squared * share
         noise = plan_noise(
             tables,
@@ -295,7 +300,7 @@ def make_synopsis_plan(
             objective=objective,
         )
         prefixes = tuple(PrefixNoise(column, *units, floor_sqrt(own / len(columns))) for column in columns)
-        plan = SynopsisPlan(table, noise, price, allowed, counts, runner, prefixes)
+        plan = SynopsisPlan(table, noise, epsilon, delta, counts, runner, prefixes)
     plan.check()
     return plan
 
@@ -331,7 +336,9 @@ def check_limit(unit: Unit, max_weight: int | None) -> int:
         raise InvalidInput(
             "the maximum number of rows per unit is not declared",
             why="it decides how far one unit can move every table",
-            fix="pass rows_per_unit=1, or as many as most units have",
+            fix="pass {rows_per_unit=4}, as many as most units have; if you do not know it, measure it at a "
+            "price with hubbub limits or Dataset.limits",
+            parameter="rows_per_unit",
         )
     return parse_integer(1 if max_weight is None else max_weight, "rows_per_unit")
 

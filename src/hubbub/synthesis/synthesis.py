@@ -21,6 +21,7 @@ from hubbub.ledger.entries import digest
 from hubbub.numbers import Number, format_nearest, format_up
 from hubbub.output_files import write_output
 from hubbub.sql.result import Result
+from hubbub.synthesis.category_selection import CategorySelection
 from hubbub.synthesis.domain import Domain
 from hubbub.synthesis.domain_storage import UNREADABLE, check_label, encode_domain
 from hubbub.synthesis.engine_counts import EngineCounts
@@ -150,8 +151,11 @@ class SynthesisPlan:
     counts: EngineCounts
     epsilon: Fraction
     delta: Fraction
-    population: int | None
     runner: Callable[["SynthesisPlan"], "Release[Synthesis]"]
+    selection: CategorySelection | None = None
+    """The categories that are selected first; the domain then stands for as many as there may be."""
+    make_rest: Callable[[Mapping[str, Any]], Any] | None = None
+    """From selected categories to the plan of the rest."""
 
     error_kind: ClassVar[str] = "none"
 
@@ -166,13 +170,17 @@ class SynthesisPlan:
         return self.counts.unit
 
     def make_budget(self) -> ReleaseBudget:
-        """The budget of one run."""
-        return ReleaseBudget.of(epsilon=self.epsilon, delta=self.delta, allow_large_epsilon=True)
+        """The budget of one run, without that of selected categories."""
+        epsilon, delta = self.epsilon, self.delta
+        if self.selection is not None:
+            epsilon, delta = epsilon - self.selection.epsilon, delta - self.selection.delta
+        return ReleaseBudget.of(epsilon=epsilon, delta=delta, allow_large_epsilon=True)
 
     @cached_property
     def loss(self) -> PrivacyLoss:
         """The privacy loss of one unit for all steps together."""
-        return self.make_budget().loss
+        own = self.make_budget().loss
+        return own if self.selection is None else PrivacyLoss.compose([self.selection.loss, own])
 
     @property
     def text(self) -> str:
@@ -188,6 +196,7 @@ class SynthesisPlan:
             "epsilon": str(self.epsilon),
             "delta": str(self.delta),
             "mechanism": "Gaussian, exponential mechanism",
+            **({} if self.selection is None else {"private keys": self.selection.label()}),
             "rows per unit": self.counts.max_weight if self.unit.key is not None else None,
             "columns": {column.name: column.size for column in self.domain.columns},
             "focus": self.domain.focus,
@@ -212,8 +221,9 @@ class SynthesisPlan:
     def fingerprint(self, origin: Any) -> str:
         """A digest of everything that the law of the synthesis depends on, except the rows."""
         unit = [self.unit.key, self.unit.neighbours.value, str(self.unit.window)]
-        figures = [str(self.epsilon), str(self.delta), self.counts.max_weight, self.population]
-        return digest([_KIND, self.table, encode_domain(self.domain), unit, figures, origin])
+        figures = [str(self.epsilon), str(self.delta), self.counts.max_weight]
+        selection = [] if self.selection is None else self.selection.fingerprints(origin)
+        return digest([_KIND, self.table, encode_domain(self.domain), unit, figures, selection, origin])
 
     def run(self) -> "Release[Synthesis]":
         """Charge, measure and fit, by the dataset that planned it."""
@@ -225,19 +235,26 @@ class SynthesisPlan:
         check_noise(self.counts, self.make_budget())
         self.counts.compile()
 
-    def execute(self, progress: Callable[[str], None] = lambda _: None) -> str:
+    def execute(
+        self, progress: Callable[[str], None] = lambda _: None, facts: Mapping[str, Any] | None = None
+    ) -> str:
         """Count, select and measure; called after the charge, and by nobody else.
+
+        Args:
+            progress: called with the name of each step.
+            facts: more for the label.
 
         Guarantee: what comes out went through the mechanisms that draw from the budget.
         Proof: docs/proofs/synthesis.md
         """
         progress("counting, selecting and measuring tables")
-        model = synthesize(self.counts, self.make_budget(), population=self.population)
-        return Synthesis(self.table, model, self.label()).to_json()
+        model = synthesize(self.counts, self.make_budget())
+        return Synthesis(self.table, model, {**self.label(), **(facts or {})}).to_json()
 
     def __str__(self) -> str:
         cells = ", ".join(f"{column.name} ({column.size})" for column in self.domain.columns)
-        return escape(f"Synthesis of {self.table} for {self.unit}: {self.loss}; columns and cells: {cells}")
+        text = f"Synthesis of {self.table} for {self.unit}: {self.loss}; columns and cells: {cells}"
+        return escape(text if self.selection is None else f"{text}. {self.selection}")
 
     def __repr__(self) -> str:
         return escape(f"SynthesisPlan({self.table}: {self.loss})")

@@ -62,8 +62,9 @@ def _kind(column: Column) -> Kind:
 def _plain(values: NDArray[Any], column: Column) -> NDArray[Any]:
     if _kind(column) is not Kind.NUMBER:
         return values.astype(object)
-    # A number that is NULL is NaN in a result.
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    # A number that is NULL is NaN in a result, and so is one of other categories: it has no value.
+    is_known = [isinstance(value, (int, float)) for value in values.tolist()]
+    return np.where(is_known, values, math.nan).astype(np.float64)
 
 
 def fit_to_tables(measured: MeasuredTables) -> TableModel:
