@@ -492,3 +492,9 @@ def test_command_imports_optional_modules_lazily():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'hubbub.report.charts'" not in loaded
     assert "'rich.progress'" not in loaded
+
+
+def test_commands_load_the_database_lazily():
+    code = "import hubbub.cli.app, sys; print([m for m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "'duckdb'" not in loaded

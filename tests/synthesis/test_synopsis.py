@@ -1,10 +1,12 @@
 """Synopses through the public door: plan, charge, measure, ask, save."""
 
+import itertools
 import json
 from fractions import Fraction
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pytest
 
 import hubbub as hb
@@ -320,3 +322,38 @@ def test_columns_may_have_the_names_of_answers():
     synopsis = data.plan_synopsis(2, epsilon=1, delta=1e-6).run().value
     assert list(synopsis.table("n", "sd").to_dict()) == ["n", "sd", "_n", "_n_low", "_n_high", "_sd"]
     assert len(synopsis.sql("SELECT n, COUNT(*) AS c FROM people GROUP BY n")) == 2
+
+
+def test_consistent_tables_are_whole_and_agree_with_each_other():
+    data = open_people()
+    synopsis = data.plan_synopsis(2, **OPTIONS, columns=COLUMNS).run().value
+    sizes = {name: synopsis.domain.column(name).size for name in synopsis.domain.names}
+    totals = set()
+    for one, two in itertools.combinations(synopsis.domain.names, 2):
+        pair = synopsis.table(one, two, version="consistent").to_pandas()["n"].to_numpy()
+        assert (pair >= 0).all()
+        assert (pair == pair.round()).all()
+        pair = pair.reshape(sizes[one], sizes[two])
+        for name, axis in ((one, 1), (two, 0)):
+            assert (
+                pair.sum(axis).tolist()
+                == synopsis.table(name, version="consistent").to_pandas()["n"].tolist()
+            )
+        totals.add(pair.sum())
+        assert not pair[~synopsis.domain.mask((one, two))].any()
+    assert totals == {float(round(synopsis.measured.total[0]))}
+
+
+def test_consistent_tables_are_close_to_the_measured_ones():
+    rows = 20_000
+    frame = pd.DataFrame({"a": [n % 3 for n in range(rows)], "b": [n % 3 * n % 2 for n in range(rows)]})
+    frame["c"] = (frame.a + frame.b * (frame.index % 5)) % 4
+    keys = {name: sorted(set(frame[name].tolist())) for name in frame}
+    with hb.open(frame, table="t", unit=hb.Unit.row(), keys=keys) as data:
+        synopsis = data.plan_synopsis(2, epsilon=2, delta=1e-6).run().value
+    for names in (("a", "b"), ("a", "c"), ("b", "c")):
+        whole = synopsis.table(*names, version="consistent").to_pandas()["n"]
+        unbiased = synopsis.table(*names).to_pandas()
+        assert ((whole - unbiased["n"]).abs() < 8 * unbiased["sd"] + 5).all()
+    with pytest.raises(InvalidInput):
+        synopsis.table("a", "b", "c", version="consistent")

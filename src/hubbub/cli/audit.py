@@ -12,7 +12,6 @@ from hubbub.audit.claims import Claim
 from hubbub.audit.finding import Audit
 from hubbub.audit.law_chart import draw_laws
 from hubbub.audit.neighbours import RowDomain, read_pairs
-from hubbub.audit.sql_subject import SqlSubject
 from hubbub.audit.subjects import CommandSubject, EndpointSubject, Subject, load_function, make_subject
 from hubbub.audit.witness_file import make_witness_file, read_witness_file
 from hubbub.audit.witness_file import replay as replay_event
@@ -210,7 +209,9 @@ def _split_command(text: str) -> tuple[str, ...]:
         ) from None
 
 
-def _open_sql(address: dict[str, Any]) -> SqlSubject:
+def _open_sql(address: dict[str, Any]) -> Subject:
+    from hubbub.audit.sql_subject import SqlSubject  # it loads the database, which no other command needs
+
     if address.get("epsilon") is None:
         raise InvalidInput(
             "--sql is given without --epsilon", why="hubbub answers at a stated ε", fix="give --epsilon"

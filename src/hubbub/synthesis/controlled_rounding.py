@@ -7,6 +7,7 @@ each table with another column: a swap is made if it brings all these tables tog
 All of it is post-processing.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,14 +22,18 @@ __all__ = ["round_to_tables"]
 
 _SWEEPS = 4
 _BATCHES = 20
-"""Swaps of one batch do not see each other: in few batches, they would overshoot."""
+_LEAST_PROGRESS = 0.98
 _MAX_LOOKUPS = 4e7
 """Cells that are looked up in one sweep, at most: of more rows, only a part is swapped."""
 _MAX_CELLS = 4e6
 
 
 def round_to_tables(
-    model: GraphicalModel, cells: Mapping[int, Integers], focus: int | None = None
+    model: GraphicalModel,
+    cells: Mapping[int, Integers],
+    focus: int | None = None,
+    tables: Mapping[Variables, Reals] | None = None,
+    sweeps: int = _SWEEPS,
 ) -> dict[int, Integers]:
     """Return the rows with values swapped, so that their tables of two columns are closer to the model's.
 
@@ -36,6 +41,8 @@ def round_to_tables(
         model: the fitted model.
         cells: the cell of each column, for all rows.
         focus: a column with every two others of which tables are compared, where it is in all cliques.
+        tables: what tables of two columns are to be, instead of the model's; without negative cells.
+        sweeps: how often each column is swapped, at most: fewer if hardly anything changes any more.
 
     Guarantee: each column has the same values as before, in another order; no row has a combination that a
         mask of the model excludes, if none had one.
@@ -43,18 +50,22 @@ def round_to_tables(
     rows = {variable: own.copy() for variable, own in cells.items()}
     half = next(iter(rows.values())).size // 2
     variables = [v for v, size in enumerate(model.sizes) if size > 1]
-    tables = sum(model.sizes[v] for v in variables) ** 2 / 2
+    cells_of_pairs = sum(model.sizes[v] for v in variables) ** 2 / 2
     if focus is not None and not all(focus in clique for clique in model.tree.cliques):
         focus = None
-    if focus is not None and tables * model.sizes[focus] > _MAX_CELLS:
+    if focus is not None and cells_of_pairs * model.sizes[focus] > _MAX_CELLS:
         focus = None
     variables = [v for v in variables if v != focus]
-    if len(variables) < 2 or not half or tables > _MAX_CELLS:
+    if len(variables) < 2 or not half or cells_of_pairs > _MAX_CELLS:
         return rows
-    differences = _Differences(model, rows, variables, focus)
+    differences = _Differences(model, rows, variables, focus, tables or {})
     pairs = min(half, int(_MAX_LOOKUPS / (4 * len(variables) ** 2)))
     batch = max(1, pairs // _BATCHES)
-    for _ in range(_SWEEPS):
+    distance = math.inf
+    for _ in range(sweeps):
+        before, distance = distance, differences.distance
+        if distance > _LEAST_PROGRESS * before:
+            break
         for variable in variables:
             order = random_order(2 * half)
             for start in range(0, pairs, batch):
@@ -67,7 +78,12 @@ class _Differences:
     """The differences between the tables of rows and those of their model. `swap` changes the rows."""
 
     def __init__(
-        self, model: GraphicalModel, rows: dict[int, Integers], variables: list[int], focus: int | None
+        self,
+        model: GraphicalModel,
+        rows: dict[int, Integers],
+        variables: list[int],
+        focus: int | None,
+        tables: Mapping[Variables, Reals],
     ) -> None:
         self._rows, self._variables, self._focus = rows, variables, focus
         self._sizes, self._masks = model.sizes, model.masks
@@ -76,11 +92,17 @@ class _Differences:
         self._weights: dict[Variables, Reals] = {}
         for pair, expected in model.pairs(focus):
             if set(pair) <= set(variables):
-                scaled = np.ravel(expected) * (count / model.total)
+                target = tables.get(pair, expected)
+                scaled = np.ravel(target) * (count / max(float(target.sum()), 1.0))
                 places = self._base(pair, np.arange(count), None)[0]
                 self._excess[pair] = np.bincount(places, minlength=scaled.size) - scaled
                 # As in χ²: a difference of some rows matters less where there are many.
                 self._weights[pair] = 1 / (np.maximum(scaled, 0.0) + 1)
+
+    @property
+    def distance(self) -> float:
+        """How many rows are in wrong cells, of all tables."""
+        return float(sum(np.abs(each).sum() for each in self._excess.values()))
 
     def swap(self, variable: int, ones: Integers, twos: Integers) -> None:
         """Swap the column's values between rows `ones` and `twos`, wherever that brings tables closer."""
@@ -103,7 +125,13 @@ class _Differences:
                 table += weights[at] * (1 + sign * excess[at])
             # Where the rows agree on the other columns of the table, it stays the same.
             change += np.where(one == two, 0.0, table)
-        ones, twos, own, other = (each[change < -1e-9] for each in (ones, twos, own, other))
+        good = np.flatnonzero(change < -1e-9)
+        # Swaps of a batch do not see each other. No more than an eighth of what is off: they would overshoot.
+        tables = self._tables(variable)
+        most = int(sum(np.abs(self._excess[pair]).sum() for pair in tables) / (8 * len(tables)))
+        if good.size > most + 1:
+            good = good[np.argsort(change[good])[: most + 1]]
+        ones, twos, own, other = (each[good] for each in (ones, twos, own, other))
         both = np.concatenate([ones, twos])
         self._count(variable, both, -1)
         self._rows[variable][ones], self._rows[variable][twos] = other, own

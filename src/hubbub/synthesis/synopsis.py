@@ -39,7 +39,7 @@ from hubbub.synthesis.prefix_sums import MeasuredRange, PrefixNoise
 from hubbub.synthesis.range_tree import TreeNoise
 from hubbub.synthesis.residuals import Residual, ResidualNoise
 from hubbub.synthesis.synopsis_queries import answer_query
-from hubbub.synthesis.synthetic_rows import fit_to_tables, make_rows
+from hubbub.synthesis.synthetic_rows import fit_to_tables, make_consistent_rows, make_rows
 from hubbub.synthesis.table_model import TableModel
 from hubbub.synthesis.workload import MAX_TABLE_CELLS, Names
 from hubbub.unit import Neighbours, Unit
@@ -81,12 +81,13 @@ class Synopsis:
         Args:
             names: columns that were measured together.
             confidence: the confidence of each interval.
-            version: "unbiased"; or "nonnegative" or "integer", which have no intervals, are biased, and
-                have one total for all tables.
+            version: "unbiased"; or one without negative cells and intervals, which is biased:
+                "nonnegative" and "integer" have one total for all tables, and are the closest to each table
+                by itself; "consistent" has whole numbers that agree wherever tables have columns in common.
         """
-        if version not in {"unbiased", "nonnegative", "integer"}:
+        if version not in {"unbiased", "nonnegative", "integer", "consistent"}:
             raise InvalidInput(
-                "the version is not one of unbiased, nonnegative and integer",
+                "the version is not one of unbiased, nonnegative, integer and consistent",
                 why="they differ in bias and in intervals",
                 fix='pass version="unbiased"',
             )
@@ -101,7 +102,10 @@ class Synopsis:
             for name, own in zip(columns, cells, strict=True)
         ]
         if version != "unbiased":
-            fit = self.measured.nonnegative(columns, integer=version == "integer").ravel()
+            if version == "consistent":
+                fit = self._count_consistently(columns).ravel()
+            else:
+                fit = self.measured.nonnegative(columns, integer=version == "integer").ravel()
             notes = [*self.facts.get("notes", []), f"{version}: post-processed, biased, without intervals"]
             counts = ResultColumn(_free_name("n", columns), fit, kind=Kind.NUMBER)
             return Result((*labels, counts), {**self.facts, "notes": notes})
@@ -176,6 +180,20 @@ class Synopsis:
     @cached_property
     def _model(self) -> TableModel:
         return fit_to_tables(self.measured)
+
+    @cached_property
+    def _consistent_rows(self) -> list[Any]:
+        """The cells of one list of made-up rows, by column: all tables are counted of it."""
+        return make_consistent_rows(self._model, self.measured)
+
+    def _count_consistently(self, names: Names) -> Any:
+        self.measured.estimate(names)  # raises if the table was not measured
+        places = [self.domain.names.index(name) for name in names]
+        total = len(self._consistent_rows[0])
+        flat = np.zeros(total, dtype=np.int64)
+        for place, name in zip(places, names, strict=True):
+            flat = flat * self.domain.column(name).size + self._consistent_rows[place]
+        return np.bincount(flat, minlength=self.domain.cells(names)).astype(np.float64)
 
     def report(self) -> str:
         """What was measured, how well, and what it is not good for."""

@@ -2,27 +2,33 @@
 
 import math
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.engines.schema import Kind, infer_kind
-from hubbub.errors import InvalidInput
+from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import parse_integer
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
+from hubbub.synthesis.controlled_rounding import round_to_tables
+from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.domain import Column, ColumnKind
-from hubbub.synthesis.graphical_model import GraphicalModel, Target
+from hubbub.synthesis.generation import generate_cells
+from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
 from hubbub.synthesis.measured_tables import MeasuredTables
 from hubbub.synthesis.modelled_columns import ModelledColumns
 from hubbub.synthesis.synthesizer import empirical_ridge
 from hubbub.synthesis.table_model import TableModel
 
-__all__ = ["fit_to_tables", "make_rows"]
+__all__ = ["fit_to_tables", "make_consistent_rows", "make_rows"]
 
 _SWEEPS = 100
 _MAX_ROWS = 1 << 27
+_MAX_CONSISTENT = 1 << 22
+_CONSISTENT_SWEEPS = 40
 NOTES = (
     "the rows are made up: none of them is a person's, and rows that look alike say nothing about anybody",
     "standard errors computed from these rows as if they were data are too small: they ignore the noise",
@@ -65,6 +71,32 @@ def _plain(values: NDArray[Any], column: Column) -> NDArray[Any]:
     # A number that is NULL is NaN in a result, and so is one of other categories: it has no value.
     is_known = [isinstance(value, (int, float)) for value in values.tolist()]
     return np.where(is_known, values, math.nan).astype(np.float64)
+
+
+def make_consistent_rows(model: TableModel, measured: MeasuredTables) -> list[Integers]:
+    """The cells of made-up rows, by column, with tables near all measured ones of one and two columns.
+
+    Tables that are counted of them are whole, not negative, obey all rules, and agree with each other.
+
+    Args:
+        model: the model of the measured tables.
+        measured: the tables.
+    """
+    count = round(max(0.0, measured.total[0]))
+    if count > _MAX_CONSISTENT:
+        raise Unsupported(
+            f"consistent tables of more than {_MAX_CONSISTENT} rows are asked for",
+            why="they are counted of rows that are made in memory",
+            fix='use version="integer", which agrees in the total alone',
+        )
+    names = measured.domain.names
+    pairs: dict[tuple[int, ...], Reals] = {
+        (one, two): measured.nonnegative((names[one], names[two]))
+        for one, two in combinations(range(len(names)), 2)
+        if measured.covers((names[one], names[two]))
+    }
+    cells = round_to_tables(model.model, generate_cells(model.model, count), None, pairs, _CONSISTENT_SWEEPS)
+    return [cells[variable] for variable in range(len(names))]
 
 
 def fit_to_tables(measured: MeasuredTables) -> TableModel:
