@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         select_and_measure,
     )
     from hubbub.release import Release
+    from hubbub.remote import connect
     from hubbub.sensitivity import Bounded, Sensitivity
     from hubbub.synthesis.synopsis import Synopsis
     from hubbub.textbook import Universe, count, counts, fraction, histogram, linear
@@ -81,6 +82,7 @@ __all__ = [
     "Window",
     "calibrate",
     "choose_additive_noise",
+    "connect",
     "count",
     "counts",
     "fraction",
@@ -100,6 +102,7 @@ _HOMES = {
     "errors": ("Halted", "HubbubError", "InvalidInput", "Refused", "Unsupported"),
     "ledger": ("Ledger",),
     "release": ("Release",),
+    "remote": ("connect",),
     "sensitivity": ("Bounded", "Sensitivity"),
     "synthesis.synopsis": ("Synopsis",),
     "textbook": ("Universe", "count", "counts", "fraction", "histogram", "linear"),

@@ -63,7 +63,7 @@ class DatasetOptions:
         typer.Argument(
             metavar="FILE",
             help="CSV, Parquet, JSON lines, a pattern such as 'visits_*.parquet', a folder of Parquet files, "
-            "a database (DuckDB's file, postgresql://…, sc://…), or a hubbub.toml.",
+            "a database (DuckDB's file, postgresql://…, sc://…), a hubbub.toml, or https://… of a server.",
         ),
     ]
     keys: Annotated[
@@ -242,9 +242,12 @@ class DatasetOptions:
         return None if is_server(self.file) else find_config(self._data_and_table()[0])
 
     def open_dataset(self, *, population: str | None = None) -> "Dataset":
-        """Open the data; no row is read."""
+        """Open the data, or connect to the server that holds it; no row is read."""
         import hubbub
 
+        if is_server(self.file):
+            _refuse_beside_server(self, population)
+            return hubbub.connect(self.file)  # type: ignore[return-value] # the same interface
         declared = self.find_config()
         if self.unit is None and declared is None:
             raise InvalidInput(
@@ -404,6 +407,26 @@ def with_options(
         return run
 
     return decorate
+
+
+def is_server(file: str) -> bool:
+    """Return whether the address of a server was typed in place of a file."""
+    return file.startswith(("https://", "http://"))
+
+
+def _refuse_beside_server(options: DatasetOptions, population: str | None) -> None:
+    """Refuse options that describe data: the server's owner declared it."""
+    if not isinstance(options, QueryOptions):
+        raise InvalidInput(
+            "a server is named", why="it answers queries", fix="open the data where it is", parameter="file"
+        )
+    names = ("unit", "table", "types", "public", "encoding", "separator", "partitions", "quotes", "window")
+    for name in (*names, "new_rows", "override", "account", "analyst", "version", "population"):
+        if population if name == "population" else getattr(options, name):
+            raise InvalidInput(
+                f"{{{name}}} is given for a server", why="its owner declared the data", fix="leave it out",
+                parameter=name,
+            )  # fmt: skip
 
 
 def _parse_limit(text: str | None, name: str) -> int | None:

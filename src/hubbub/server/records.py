@@ -278,6 +278,10 @@ class PlanReport:
     """About how many such questions the budget allows."""
     is_asked: bool
     """True if it was charged before: to those who paid, asking is free."""
+    is_keyed: bool = True
+    """True if a unit may have several rows."""
+    is_top: bool = False
+    """True if only the keys of the largest counts are asked for."""
 
 
 @dataclass(frozen=True)

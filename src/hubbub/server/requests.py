@@ -19,13 +19,15 @@ _BODY_SECONDS = 30.0
 def error_document(error: HubbubError) -> dict[str, Any]:
     """Return an error as JSON: what, why, fix, and for programs a code and a parameter. It holds no data."""
     _, code = status_of(error)
-    fields = {
+    fields: dict[str, Any] = {
         "code": code,
         "what": error.what,
         "why": error.why,
         "fix": error.fix,
         "parameter": error.parameter,
     }
+    # With the names of parameters as placeholders, which Python and the shell spell in their own ways.
+    fields["templates"] = list(error.templates)
     return {"error": fields}
 
 

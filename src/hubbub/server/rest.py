@@ -322,6 +322,8 @@ def plan_document(report: PlanReport) -> dict[str, Any]:
     return {
         **{name: _plain(getattr(report, name)) for name in names},
         "is_asked": report.is_asked,
+        "is_keyed": report.is_keyed,
+        "is_top": report.is_top,
         "question": report.question.to_dict(),
         "columns": [_plain(asdict(column)) for column in report.columns],
         "loss": encode_loss(report.loss),

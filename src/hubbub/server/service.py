@@ -225,6 +225,8 @@ class Service:
             seconds,
             account.count_more(plan.loss),
             account.find_charge(hosted.question_key(plan)) is not None,
+            plan.query.is_keyed,
+            plan.query.is_top,
         )
 
     def columns(
@@ -449,7 +451,10 @@ class Service:
         plan: AnyPlan | None,
     ) -> Answer:
         result = _evaluate(plan, load_outcome(stored))
-        facts = {**result.facts, "entry": entry.number, "as of": entry.timestamp, "asked before": True}
+        when = {"as of": entry.timestamp, "version": hosted.sources.version, "asked before": True}
+        facts = {**result.facts, "entry": entry.number, **when}
+        if hosted.sources.unit.window is not None:
+            facts["lifetime"] = hosted.account.lifetime_loss().describe()
         sql = str(entry.body["description"]) if question is None else question.sql
         loss = read_loss(entry.body["loss"])
         answer = replace(result, facts=facts)
