@@ -27,20 +27,22 @@ def write_hospital(
     server: str = "",
     *,
     name: str = "visits",
-    rows: int = 200,
     deadlines: str = "[]",
     slots: int = 1,
+    ledger: str | None = None,
+    extra_visits: int = 0,
 ) -> Path:
     """Write a table, and a hubbub.toml that declares it; return the latter."""
     folder.mkdir(exist_ok=True)
     regions = ("North", "South")
-    lines = [f"{i // 2},{regions[i % 2]},{20 + i % 60},{i * 7 % 1000}" for i in range(rows)]
+    lines = [f"{i // 2},{regions[i % 2]},{20 + i % 60},{i * 7 % 1000}" for i in range(200)]
+    lines += [f"9999,North,40,{i % 1000}" for i in range(extra_visits)]
     (folder / f"{name}.csv").write_text("patient,region,age,cost\n" + "\n".join(lines) + "\n")
     file = folder / "hubbub.toml"
     file.write_text(
         f"""
 rows_per_unit = 2
-ledger = "{name}.ledger"
+ledger = "{ledger or f"{name}.ledger"}"
 
 [budget]
 epsilon = 10

@@ -3,11 +3,9 @@
 import json
 import re
 import shlex
-import signal
 import socket
 import ssl
 import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -19,6 +17,7 @@ from hubbub.errors import InvalidInput
 from hubbub.server.certificates import find_certificate, make_certificate
 from hubbub.server.settings import ServerSettings, read_settings
 from server.hospital import write_hospital
+from server.processes import Process
 
 
 def run(*arguments):
@@ -31,29 +30,6 @@ def run(*arguments):
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return taken.getsockname()[1]
-
-
-class Process:
-    """A running `hubbub` command; its output is read up to a line."""
-
-    def __init__(self, *arguments):
-        command = [sys.executable, "-c", "from hubbub.cli import main; main()", *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-
-    def read_until(self, text):
-        lines = []
-        for line in self.process.stdout:
-            lines.append(line.rstrip("\n"))
-            if text in line:
-                return lines
-        raise AssertionError(lines, self.process.stderr.read())
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
 
 
 # Settings

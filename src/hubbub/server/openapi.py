@@ -219,7 +219,7 @@ _PATHS: dict[str, dict[str, Any]] = {
             "showAnswer",
             "A stored answer again, free",
             _answer("Answer", "the answer", is_table=True),
-            (400, 403, 404, 422, 500),
+            (400, 403, 404, 500),
         )
     },
     "/api/v1/datasets/{dataset}/budget": {

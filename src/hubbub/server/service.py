@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from hubbub.config import Config, read_config
-from hubbub.errors import AccessDenied, HubbubError, InvalidInput, Unavailable
+from hubbub.errors import AccessDenied, HubbubError, InvalidInput, LedgerFailed, Refused, Unavailable
 from hubbub.ledger import LedgerAccount
 from hubbub.ledger.entries import ERROR_PREFIX, OWNER, Entry, EntryKind, digest, read_loss
 from hubbub.ledger.stored_outcomes import load_outcome
@@ -424,11 +424,13 @@ class Service:
         hosted, role = self.authorize(principal, dataset, Role.ANALYST)
         payer = self.payer(principal, dataset)
         account = hosted.account_of(payer)
-        charge = account.entry(entry)
-        if charge.kind != EntryKind.CHARGE or charge.account != account.name:
-            raise _missing_error()
-        if role is not Role.OWNER and payer == OWNER and charge.analyst != OWNER:
-            raise _missing_error()  # an owner's token that allows less
+        try:
+            charge = account.entry(entry)
+        except (LedgerFailed, Refused):  # there is none of this number, or it is another analyst's
+            raise _missing_entry() from None
+        is_own = role is Role.OWNER or charge.analyst == payer or payer != OWNER
+        if charge.kind != EntryKind.CHARGE or charge.account != account.name or not is_own:
+            raise _missing_entry()
         return self.load_answer(hosted, account, charge)
 
     def load_answer(self, hosted: HostedDataset, account: LedgerAccount, entry: Entry) -> Answer:
@@ -580,4 +582,11 @@ def _missing_error() -> AccessDenied:
     return AccessDenied(
         "there is no such dataset, or you have no role in it", why="nobody is told which",
         fix="see the list of your datasets, or ask its owner", parameter="dataset",
+    )  # fmt: skip
+
+
+def _missing_entry() -> AccessDenied:
+    return AccessDenied(
+        "there is no such question, or it is not yours", why="nobody is told which",
+        fix="see your history for the numbers of entries", parameter="entry",
     )  # fmt: skip
