@@ -22,6 +22,7 @@ import engines
 import estimators
 import ledger
 import noise
+import server
 import training
 
 SUITES = {
@@ -32,6 +33,7 @@ SUITES = {
     "ledger": ledger.run,
     "estimators": estimators.run,
     "engines": engines.run,
+    "server": server.run,
     "training": training.run,
 }
 PACKAGES = (
