@@ -197,8 +197,8 @@ def run(connections: int = CONNECTIONS, questions: int = QUESTIONS) -> None:
     )
     show(f"{questions:,} questions, half of them repeated, over {connections} TLS connections", columns, rows)
     targets += [
-        Target("REST over `run` of a stored question", "≤ 10 ms", f"{repeated - own:.1f} ms ({repeated:.1f} − {own:.1f})",
-               repeated - own <= 10),
+        Target("REST over `run` of a stored question", "≤ 10 ms",
+               f"{repeated - own:.1f} ms ({repeated:.1f} − {own:.1f})", repeated - own <= 10),
         Target("TLS connection, idle", "≤ 50 ms", f"{connect:.1f} ms", connect <= 50),
     ]  # fmt: skip
     show_targets(targets)

@@ -21,8 +21,8 @@ DOOR = {
     "Neighbours", "PermuteAndFlip", "RandomizedResponse", "Refused", "Release", "Sensitivity",
     "InMemoryAccount", "Synopsis",
     "TopK", "UnaryEncoding", "Unit", "Universe", "Unsupported", "Window", "calibrate",
-    "choose_additive_noise", "connect", "count", "counts", "fraction", "from_json", "histogram", "linear", "open",
-    "parallel_composition", "select_and_measure",
+    "choose_additive_noise", "connect", "count", "counts", "fraction", "from_json", "histogram", "linear",
+    "open", "parallel_composition", "select_and_measure",
 }  # fmt: skip
 
 
