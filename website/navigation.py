@@ -25,6 +25,7 @@ NAVIGATION: Mapping[str, str | Section] = {
     "How-to": {
         "Ask queries": "queries.md",
         "Keep a ledger": "ledger.md",
+        "Serve a team": "serve.md",
         "Plan a budget": "budgets.md",
         "Release a synopsis or synthetic rows": "synopsis.md",
         "Train a model": "training.md",

@@ -135,11 +135,11 @@ def test_a_server_answers_over_tls_and_stops_gracefully(tmp_path):
 
 @pytest.mark.slow
 def test_the_commands_of_the_demo_work_as_they_stand():
-    server = Process("serve", "--demo", "--port", free_port(), "--wire-port", 0)
+    server = Process("serve", "--demo", "--port", free_port(), "--wire-port", free_port())
     try:
         lines = server.read_until("Ctrl-C")
         commands = [line for line in lines if line.startswith(("psql ", "curl "))]
-        assert [command.split()[0] for command in commands] == ["curl"]
+        assert [command.split()[0] for command in commands] == ["psql", "curl"]
         for command in commands:
             shown = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
             assert shown.returncode == 0, shown.stderr

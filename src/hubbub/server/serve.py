@@ -7,8 +7,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 import uvicorn
 from starlette.routing import BaseRoute
@@ -16,6 +14,7 @@ from starlette.routing import BaseRoute
 from hubbub.errors import InvalidInput
 from hubbub.server.app import make_app
 from hubbub.server.certificates import Certificate, find_certificate
+from hubbub.server.pgwire.listener import WireListener
 from hubbub.server.service import Service
 
 __all__ = ["Addresses", "serve"]
@@ -69,7 +68,7 @@ async def serve(
     certificate = find_certificate(settings)
     context = certificate.context()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    listener: Any = None
+    listener = WireListener(service, context)
     config = uvicorn.Config(
         make_app(service, routes),
         ssl_certfile=certificate.certificate,
@@ -102,15 +101,13 @@ async def serve(
             port = int(listening.getsockname()[1])
             wire_port = None
             if settings.wire_port:
-                listener = import_module("hubbub.server.pgwire.listener").WireListener(service, context)
                 wire_port = await _start_wire(listener, settings.host, settings.wire_port)
             on_ready(Addresses(settings.host, port, wire_port, certificate))
             await server.serve(sockets=[listening])
     finally:
         if watcher is not None:
             watcher.cancel()
-        if listener is not None:
-            await listener.close()
+        await listener.close()
         await asyncio.to_thread(service.close)
 
 
@@ -119,9 +116,9 @@ async def _wait(stop: asyncio.Event, stop_server: Callable[[], None]) -> None:
     stop_server()
 
 
-async def _start_wire(listener: Any, host: str, port: int) -> int:
+async def _start_wire(listener: WireListener, host: str, port: int) -> int:
     try:
-        return int(await listener.start(host, port))
+        return await listener.start(host, port)
     except OSError:
         raise _address_error(host, port) from None
 
