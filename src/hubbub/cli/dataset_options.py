@@ -245,7 +245,7 @@ class DatasetOptions:
         """Open the data, or connect to the server that holds it; no row is read."""
         import hubbub
 
-        if is_server(self.file):
+        if is_hubbub_server(self.file):
             _refuse_beside_server(self, population)
             return hubbub.connect(self.file)  # type: ignore[return-value] # the same interface
         declared = self.find_config()
@@ -409,7 +409,7 @@ def with_options(
     return decorate
 
 
-def is_server(file: str) -> bool:
+def is_hubbub_server(file: str) -> bool:
     """Return whether the address of a server was typed in place of a file."""
     return file.startswith(("https://", "http://"))
 

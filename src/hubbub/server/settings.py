@@ -34,7 +34,7 @@ from typing import Any
 
 from hubbub.config import Config
 from hubbub.errors import HubbubError, InvalidInput
-from hubbub.numbers import Number, parse_positive
+from hubbub.numbers import parse_positive
 
 __all__ = ["OidcSettings", "ServerSettings", "is_loopback", "read_settings"]
 
@@ -64,7 +64,7 @@ class ServerSettings:
     slots: int = 2
     queue: int = 256
     """Questions that may wait for a slot; others are turned away before anything is charged."""
-    epsilon: Number | None = None
+    epsilon: Decimal | None = None
     window: str | None = None
     second_approver: bool = True
     requests_per_minute: int = 600
@@ -183,8 +183,9 @@ def _between(reader: _Reader, name: str, low: int, high: int) -> Callable[[int],
     return check
 
 
-def _parse_epsilon(value: Any) -> Number:
-    return parse_positive(value, "epsilon")
+def _parse_epsilon(value: Any) -> Decimal:
+    parse_positive(value, "epsilon")
+    return Decimal(value)
 
 
 def _parse_deadlines(value: Any) -> tuple[float, ...]:
