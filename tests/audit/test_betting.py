@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -177,3 +178,39 @@ def test_lowest_bits_of_doubles():
     assert lowest_bits(np.array([1.0, 6.0, 0.75, 2.0**-1074])).tolist() == [0, 1, -2, -1074]
     assert lowest_bits(np.array([0.0]))[0] < -1074
     assert np.isnan(lowest_bits(np.array([np.nan, np.inf]))).all()
+
+
+def test_bounds_of_an_event_are_bounds_of_each_claim():
+    low, high = [0.3, 0.1], [0.31, 0.11]
+    assert Claim.approximate(1.0, 0.01).lower_bound(low, high) == pytest.approx(math.log(0.29 / 0.11))
+    assert Claim.approximate(1.0, 0.01).lower_bound(low[::-1], high[::-1]) == pytest.approx(
+        math.log(0.29 / 0.11)
+    )
+    assert Claim.delta_at(0.5, 0.0).lower_bound(low, high) == pytest.approx(0.3 - math.exp(0.5) * 0.11)
+    assert Claim.approximate(1.0, 0.5).lower_bound(low, high) == 0
+    plain = [0.8, 0.05], [0.82, 0.06]
+    for claim in (Claim.gaussian(1.0), Claim.zcdp(0.5), Claim.renyi(2.0, 0.1)):
+        bound = claim.lower_bound(*plain)
+        assert claim.is_broken_by(*plain, bound)
+        assert not claim.is_broken_by(*plain, 1.01 * bound)
+    # The exact μ of two half-lines of these probabilities; pairs (ε, δ) see a little less.
+    exact = NormalDist().inv_cdf(0.3) - NormalDist().inv_cdf(0.11)
+    assert 0.97 * exact < Claim.gaussian(1.0).lower_bound(low, high) <= exact
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim.approximate(1.0, 1e-3),
+        Claim.delta_at(2.0, 0.1),
+        Claim.gaussian(0.7),
+        Claim.zcdp(0.1),
+        Claim.renyi(3.0, 1.0),
+    ],
+)
+def test_a_stored_claim_is_the_same_claim(claim):
+    again = Claim.restore(claim.kind, claim.value, claim.fixed)
+    assert (again.symbol, again.value, again.at) == (claim.symbol, claim.value, claim.at)
+    assert again.pairs_of(1.5) == claim.pairs_of(1.5)
+    assert Claim.restore(claim.kind, math.nan, 0.0) is None
+    assert Claim.restore("nothing", 1.0, 0.0) is None

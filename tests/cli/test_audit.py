@@ -1,11 +1,13 @@
 """`hubbub audit`: exit codes, text, JSON, witness files that are replayed, pictures."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from audit.zoo.noise import seeded
 from cli.terminal import run
 
 SUBJECTS = Path(__file__).parents[1] / "audit" / "subjects_under_test.py"
@@ -38,12 +40,36 @@ def test_violation_has_exit_code_1_and_a_witness_to_replay(tmp_path, pairs):
     assert "fresh draws" in again.stdout
 
 
+@pytest.mark.parametrize(
+    ("claim", "bound"),
+    [
+        (("--epsilon", "1", "--delta", "0.01"), "ε ≥ 1.[1-9].* at δ = 0.01, .*claimed ε = 1"),
+        (("--epsilon", "1", "--delta", "0.01", "--bound-delta"), "δ ≥ 0.[23].* at ε = 1, .*claimed δ = 0.01"),
+        (("--mu", "0.5"), "μ ≥ 1.*claimed μ = 0.5"),
+        (("--rho", "0.05"), "ρ ≥ 0.*claimed ρ = 0.05"),
+        (("--renyi", "2,0.02"), "τ ≥ 1.* of order 2, .*claimed τ = 0.02"),
+    ],
+)
+def test_replay_bounds_what_was_claimed(tmp_path, pairs, claim, bound):
+    """Laplace noise for ε = 2: δ at ε = 1 is 0.39."""
+    witness, subject = tmp_path / "found.json", f"{SUBJECTS}:half_noise_batch"
+    more = ("--batch", "--pairs", pairs, "--samples", "8000", "--witness", str(witness), *SURE)
+    with seeded(claim[0]):
+        assert run("audit", subject, *claim, *more).code == 1
+        again = run("audit", subject, "--replay", str(witness), "--samples", "40000", *SURE)
+    assert again.code == 1, again.stdout + again.stderr
+    assert re.search(bound, again.stdout.replace("\n", " ")), again.stdout
+    weaker = ("--epsilon", "2.5", "--delta", "0.01")
+    kept = run("audit", subject, "--replay", str(witness), *weaker, "--samples", "4000", *SURE)
+    assert kept.code == 0, kept.stdout + kept.stderr
+
+
 def test_replay_runs_nothing_that_a_file_names(tmp_path):
     trace = tmp_path / "trace"
     hostile = {
-        "kind": "audit-witness/2", "subject": {"command": f"touch {trace}", "batch": False, "times": False},
-        "claim": {"symbol": "ε", "value": 1, "at": ""}, "x": [1.0], "x_prime": [], "pair": "",
-        "event": "y > 0",
+        "kind": "audit-witness/3", "subject": {"command": f"touch {trace}", "batch": False, "times": False},
+        "claim": {"kind": "approximate", "symbol": "ε", "value": 1, "fixed": 0, "at": ""},
+        "x": [1.0], "x_prime": [], "pair": "", "event": "y > 0",
         "score": {"number": "value ", "paths": []}, "threshold": 0, "above": True,
     }  # fmt: skip
     witness = tmp_path / "found.json"

@@ -21,6 +21,8 @@ Integers = NDArray[np.int64]
 
 _CANDIDATES = 64
 """Thresholds that are tried for each half-line."""
+_MAX_SORTED = 50_000
+"""Thresholds are chosen from at most this many draws of each input."""
 _OVERFIT = 1.0
 """Twice the log-likelihood that the best of many thresholds gains by chance, about; stakes shrink by it."""
 _MAX_POSTERIOR = 1 - 1e-9
@@ -175,14 +177,17 @@ def choose_bet(x: Floats, y: Floats, constraints: Constraints, overfit: float = 
     claims, pairs = constraints.epsilon.shape
     draws = min(x.size, y.size)
     x, y = x[x.size - draws :], y[y.size - draws :]
-    cuts = threshold_candidates(x, y)
+    # Where to cut is seen on some draws, how often each side occurs is counted on all of them.
+    cuts = threshold_candidates(x[-_MAX_SORTED:], y[-_MAX_SORTED:])
     if not cuts.size:
         return _neutral(constraints)
-    below_x, below_y = (
-        np.searchsorted(np.sort(scores[~np.isnan(scores)]), cuts, "right") for scores in (x, y)
+    # The last one has counts of what is above all cuts, and of what is not a number.
+    counts_x, counts_y = (
+        np.bincount(np.searchsorted(cuts, scores), minlength=cuts.size + 1) for scores in (x, y)
     )
-    above_x = (~np.isnan(x)).sum() - below_x
-    above_y = (~np.isnan(y)).sum() - below_y
+    below_x, below_y = (np.cumsum(counts[:-1]) for counts in (counts_x, counts_y))
+    above_x = draws - int(np.isnan(x).sum()) - below_x
+    above_y = draws - int(np.isnan(y).sum()) - below_y
     null, delta = constraints.posterior[..., None], constraints.delta[..., None]
     gain_above, stake_above, x_above = _best_direction(above_x, above_y, draws, null, delta)
     gain_below, stake_below, x_below = _best_direction(below_x, below_y, draws, null, delta)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hubbub.audit.betting import Bet, Constraints, choose_bet
 from hubbub.audit.claims import Claim
 from hubbub.audit.finding import Audit, Witness
-from hubbub.audit.neighbours import InputPair, RowDomain, edge_pairs
+from hubbub.audit.neighbours import InputPair, RowDomain, edge_pairs, make_random_pairs
 from hubbub.audit.outcomes import Outcomes
 from hubbub.audit.scores import NumberScore, Score, learn_categories, learn_score, make_number_score
 from hubbub.audit.subjects import Subject, draw_both, make_subject
@@ -31,7 +31,9 @@ _GROWTH, _LATE_GROWTH, _LATE = 0.2, 0.4, 50_000
 _EXPLORED = 0.2
 """The share of samples on other pairs than the leading one."""
 _MAX_HISTORY = 100_000
-"""Events are chosen on the latest draws, at most this many on each input."""
+_MAX_NUMBERS = 6_000_000
+"""Events are chosen on the latest draws on each input: at most so many, or so many numbers if answers are
+arrays. Stakes on a rare event are as good as the number of times that it was seen."""
 _MAX_SEARCHED = 50_000
 _MAX_RECORDS = 8000
 """Scores are compared on at most this many; fewer where answers are not numbers."""
@@ -71,6 +73,7 @@ def audit(
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     pairs: Sequence[InputPair | tuple[Any, Any]] | None = None,
     beyond_bounds: bool = False,
+    random_pairs: int = 0,
     samples: int = 100_000,
     confidence: Number = 0.95,
     stop_early: bool = True,
@@ -89,6 +92,7 @@ def audit(
         neighbours: How neighbouring databases differ.
         pairs: Neighbouring databases to try instead of those at the edges of `rows`.
         beyond_bounds: Also try rows outside `rows`: not-a-number, infinities, overflow.
+        random_pairs: Also try this many random pairs of neighbouring databases.
         samples: The most answers to draw, on all inputs together.
         confidence: The probability with which the lower bound holds.
         stop_early: Stop soon after the claim is refuted; otherwise draw all samples for a sharper bound.
@@ -117,6 +121,7 @@ def audit(
         if pairs is None
         else [pair if isinstance(pair, InputPair) else InputPair(*pair) for pair in pairs]
     )
+    inputs += make_random_pairs(domain, neighbours, parse_integer(random_pairs, "random_pairs", minimum=0))
     if not inputs:
         raise InvalidInput(
             "there are no pairs", why="there is nothing to compare", fix="pass one pair or more"
@@ -159,9 +164,16 @@ class _PairState:
     def add(self, x: Outcomes, y: Outcomes) -> None:
         self.draws += (len(x) + len(y)) // 2
         self.x, self.y = (
-            new if old is None else Outcomes.join([old, new]).take(slice(-_MAX_HISTORY, None))
+            new if old is None else Outcomes.join([old, new]).take(slice(-_history(new), None))
             for old, new in ((self.x, x), (self.y, y))
         )
+
+
+def _history(outcomes: Outcomes) -> int:
+    """How many draws on an input are kept."""
+    if outcomes.array is None:
+        return _MAX_HISTORY
+    return max(_MAX_HISTORY, _MAX_NUMBERS // max(1, outcomes.array[:1].size))
 
 
 class _Run:
@@ -370,6 +382,7 @@ class _Run:
             seconds=time.perf_counter() - self.started,
             witness=self._witness(leader, place),
             tradeoff=tuple(lower_hull(points)),
+            claim=self.claim,
         )
 
     def _witness(self, pair: _PairState, place: int) -> Witness | None:

@@ -43,17 +43,22 @@ class Claim:
     pairs_of: Callable[[float], Pairs]
     limit: float = math.inf
     """The largest number that makes sense."""
+    kind: str = ""
+    """How it is stored; empty if it cannot be."""
+    fixed: float = 0.0
+    """The number of the fixed part: δ, ε or α."""
 
     @classmethod
     def approximate(cls, epsilon: float, delta: float = 0.0) -> "Claim":
         """(ε, δ)-DP, or pure ε-DP; the audit bounds ε."""
         at = f"at δ = {delta:g}" if delta else ""
-        return cls("ε", epsilon, at, lambda value: [(value, delta)], _MAX_EPSILON)
+        return cls("ε", epsilon, at, lambda value: [(value, delta)], _MAX_EPSILON, "approximate", delta)
 
     @classmethod
     def delta_at(cls, epsilon: float, delta: float) -> "Claim":
         """(ε, δ)-DP; the audit bounds δ."""
-        return cls("δ", delta, f"at ε = {epsilon:g}", lambda value: [(epsilon, value)], 1.0)
+        at = f"at ε = {epsilon:g}"
+        return cls("δ", delta, at, lambda value: [(epsilon, value)], 1.0, "delta", epsilon)
 
     @classmethod
     def gaussian(cls, mu: float) -> "Claim":
@@ -62,7 +67,7 @@ class Claim:
         def pairs(value: float) -> Pairs:
             return [(epsilon, _gaussian_delta(epsilon, value)) for epsilon in _LOSSES]
 
-        return cls("μ", mu, "", pairs, 12.0)
+        return cls("μ", mu, "", pairs, 12.0, "gaussian")
 
     @classmethod
     def renyi(cls, order: float, tau: float) -> "Claim":
@@ -72,7 +77,7 @@ class Claim:
             grid = [value, *(value + _LOSSES), *np.linspace(0, value, 4)[:-1]]
             return [(epsilon, renyi_delta(epsilon, order, value)) for epsilon in grid]
 
-        return cls("τ", tau, f"of order {order:g}", pairs)
+        return cls("τ", tau, f"of order {order:g}", pairs, kind="renyi", fixed=order)
 
     @classmethod
     def zcdp(cls, rho: float) -> "Claim":
@@ -85,7 +90,7 @@ class Claim:
                 for epsilon in grid
             ]
 
-        return cls("ρ", rho, "", pairs)
+        return cls("ρ", rho, "", pairs, kind="zcdp")
 
     @classmethod
     def of_loss(cls, loss: PrivacyLoss, points: Sequence[float] = tuple(_LOSSES)) -> "Claim":
@@ -103,6 +108,55 @@ class Claim:
             return [(epsilon * value, delta * value) for epsilon, delta in curve]
 
         return cls("factor", 1.0, f"on {loss}", pairs)
+
+    @classmethod
+    def restore(cls, kind: str, value: float, fixed: float) -> "Claim | None":
+        """Make the claim of a stored kind and its numbers; None if there is no such kind.
+
+        >>> Claim.restore("delta", 1e-5, 1.0).at
+        'at ε = 1'
+        """
+        if not (math.isfinite(value) and math.isfinite(fixed)) or value < 0 or fixed < 0:
+            return None
+        if kind == "renyi" and fixed > 1:
+            return cls.renyi(fixed, value)
+        makers = {
+            "approximate": lambda: cls.approximate(value, fixed),
+            "delta": lambda: cls.delta_at(fixed, value),
+            "gaussian": lambda: cls.gaussian(value),
+            "zcdp": lambda: cls.zcdp(value),
+        }
+        return makers[kind]() if kind in makers else None
+
+    def is_broken_by(self, low: Sequence[float], high: Sequence[float], value: float) -> bool:
+        """True if no law that satisfies the claim with this number has an event of these probabilities.
+
+        Args:
+            low: lower bounds of the event's probabilities on x and x′.
+            high: upper bounds of them.
+            value: the number of the claim, or another one.
+        """
+        return any(
+            low[i] > math.exp(min(epsilon, _MAX_EPSILON)) * high[1 - i] + delta
+            for epsilon, delta in self.pairs_of(value)
+            if epsilon <= _MAX_EPSILON
+            for i in (0, 1)
+        )
+
+    def lower_bound(self, low: Sequence[float], high: Sequence[float]) -> float:
+        """Return the largest number that an event of these probabilities breaks, rounded down; or 0.
+
+        >>> round(Claim.approximate(1.0, 0.01).lower_bound([0.3, 0.1], [0.31, 0.11]), 2)
+        0.97
+
+        Guarantee: the claim with this number does not hold, if the bounds do.
+        Proof: docs/proofs/sequential-audit.md
+        """
+        broken, upper = 0.0, min(self.limit, 1e3)
+        for _ in range(60):
+            middle = (broken + upper) / 2
+            broken, upper = (middle, upper) if self.is_broken_by(low, high, middle) else (broken, middle)
+        return broken
 
     def grid(self) -> Floats:
         """The numbers that are tested, in increasing order, the claim among them."""

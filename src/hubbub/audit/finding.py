@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.audit.betting import Bet
+from hubbub.audit.claims import Claim
 from hubbub.audit.neighbours import InputPair
 from hubbub.audit.scores import Score
 from hubbub.audit.tradeoff import TradeoffPoint, probability_bounds
@@ -69,14 +70,18 @@ class Witness:
             _histogram(x, y),
         )
 
-    def epsilon_bound(self, confidence: float) -> float:
-        """A lower bound of ln(p/q) or ln(q/p) of this event alone, from its fresh draws."""
+    def probability_bounds(self, confidence: float) -> tuple[list[float], list[float]]:
+        """Lower and upper bounds of this event's probabilities on x and x′, from its fresh draws.
+
+        Guarantee: both hold at once with this confidence.
+        Proof: docs/proofs/sequential-audit.md
+        """
         failure = (1 - confidence) / 2
         hits = np.array(
             [round(self.probability_x * self.draws), round(self.probability_x_prime * self.draws)]
         )
         low, high = probability_bounds(hits, self.draws, failure)
-        return max(0.0, *(math.log(low[i] / high[1 - i]) if low[i] > 0 else 0.0 for i in (0, 1)))
+        return low.tolist(), high.tolist()
 
 
 def _histogram(x: Floats, y: Floats) -> tuple[tuple[float, float, float], ...]:
@@ -121,6 +126,7 @@ class Audit:
     witness: Witness | None
     tradeoff: tuple[TradeoffPoint, ...]
     """Corners of a line that the trade-off curve of the subject lies on or below, with this confidence."""
+    claim: Claim
 
     def delta_lower(self, epsilon: float) -> float:
         """Return a lower bound of δ at ε, from the trade-off curve.

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hubbub.errors import InvalidInput
+from hubbub.noise import uniform
 from hubbub.unit import Neighbours
 
-__all__ = ["InputPair", "RowDomain", "edge_pairs", "read_pairs"]
+__all__ = ["InputPair", "RowDomain", "edge_pairs", "make_random_pairs", "read_pairs"]
 
+_MOST_ROWS = 13
 _BEYOND = (math.nan, math.inf, -math.inf, 1e308, -1e308, 2.0**63, 5e-324)
 """Rows outside every declared domain."""
 
@@ -119,6 +121,40 @@ def edge_pairs(
                         InputPair([row, *rest], list(base), f"{base_name}, one changed to {row_name}")
                     )
     return _unique(pairs)
+
+
+def make_random_pairs(domain: RowDomain, neighbours: Neighbours, count: int) -> list[InputPair]:
+    """Make pairs of random databases that differ in one person.
+
+    Half of all rows are at a bound or in the middle, so that there are ties; the others are anywhere between.
+
+    Args:
+        domain: the rows that one person may have.
+        neighbours: what neighbours are.
+        count: how many pairs.
+    """
+    pairs = []
+    for number in range(count):
+        rest = [_random_row(domain) for _ in range(uniform(_MOST_ROWS))]
+        name = f"random pair {number + 1}: {len(rest)} rows"
+        if neighbours is Neighbours.ADD_REMOVE:
+            # At the end: whoever numbers people by their place gives the others the same numbers.
+            pairs.append(InputPair([*rest, _random_row(domain)], rest, f"{name}, plus one"))
+            continue
+        at = uniform(len(rest) + 1)
+        x, x_prime = ([*rest[:at], _random_row(domain), *rest[at:]] for _ in range(2))
+        pairs.append(InputPair(x, x_prime, f"{name}, and one that is changed"))
+    return pairs
+
+
+def _random_row(domain: RowDomain) -> Any:
+    if domain.values:
+        return domain.values[uniform(len(domain.values))]
+    if uniform(2):
+        return domain.edges()[uniform(3)]
+    if domain.is_integer:
+        return int(domain.low) + uniform(int(domain.high) - int(domain.low) + 1)
+    return domain.low + (domain.high - domain.low) * uniform(1 << 53) / (1 << 53)
 
 
 def _unique(pairs: Iterable[InputPair]) -> list[InputPair]:

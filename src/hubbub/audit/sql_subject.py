@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -39,24 +41,24 @@ class SqlSubject:
         return self.sql
 
     def draw(self, database: Any, count: int) -> Outcomes:
-        """Ask the query `count` times on a table of its own; a refusal is an answer too."""
-        with self._open(database) as data:
-            try:
-                plan = data.sql(
-                    self.sql,
-                    epsilon=self.epsilon,
-                    bounds=dict(self.bounds),
-                    keys=dict(self.keys),
-                    intervals=False,
-                    **({"delta": self.delta} if self.delta else {}),
-                    **self.options,
-                )
-            except HubbubError as problem:
-                return Outcomes.of([Failure(type(problem).__name__)] * count)
+        """Ask the query `count` times on a table of its own; a failure is an answer too.
+
+        A query that cannot be planned is refused: planning reads no row, so there is nothing to audit.
+        """
+        with TemporaryDirectory(prefix="hubbub-audit-") as folder, self._open(database, folder) as data:
+            plan = data.sql(
+                self.sql,
+                epsilon=self.epsilon,
+                bounds=dict(self.bounds),
+                keys=dict(self.keys),
+                intervals=False,
+                **({"delta": self.delta} if self.delta else {}),
+                **self.options,
+            )
             return Outcomes.of([_answer(data, plan) for _ in range(count)])
 
-    def _open(self, database: Sequence[Any]) -> Dataset:
-        connection = duckdb.connect()
+    def _open(self, database: Sequence[Any], folder: str) -> Dataset:
+        """Open the table from a file: an owner's connection is checked whole at each answer."""
         rows = [
             (person, value)
             for person, entry in enumerate(database)
@@ -65,10 +67,13 @@ class SqlSubject:
         kind = "VARCHAR" if any(isinstance(value, str) for _, value in rows) else "DOUBLE"
         if self.keys and kind == "DOUBLE" and not rows:
             kind = "VARCHAR"
-        connection.execute(f"CREATE TABLE data (person BIGINT, value {kind})")
-        if rows:
-            connection.executemany("INSERT INTO data VALUES (?, ?)", rows)
-        return open_dataset(connection, unit=Unit("person", self.neighbours), table="data")
+        path = Path(folder) / "data.parquet"
+        with duckdb.connect() as connection:
+            connection.execute(f"CREATE TABLE data (person BIGINT, value {kind})")
+            if rows:
+                connection.executemany("INSERT INTO data VALUES (?, ?)", rows)
+            connection.execute(f"COPY data TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)")
+        return open_dataset(path, unit=Unit("person", self.neighbours), table="data")
 
 
 def _answer(data: Dataset, plan: Any) -> Any:

@@ -14,10 +14,11 @@ import sys
 import tempfile
 import time
 import urllib.parse
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -134,8 +135,29 @@ def _copy(database: Any) -> Any:
     return list(database) if isinstance(database, list) else database
 
 
+class _RemoteSubject(ABC):
+    """Abstract: answers one by one, on this machine but outside this process."""
+
+    times: bool
+    """Measure how long each answer takes."""
+
+    @property
+    def is_timed(self) -> bool:
+        """True if each answer is timed."""
+        return self.times
+
+    def draw(self, database: Any, count: int) -> Outcomes:
+        """Ask `count` times; a failure is an answer too."""
+        return self.draw_each([database] * count)
+
+    @abstractmethod
+    def draw_each(self, databases: Sequence[Any]) -> Outcomes:
+        """Ask once on each database."""
+
+
+@final
 @dataclass(frozen=True)
-class CommandSubject:
+class CommandSubject(_RemoteSubject):
     """A command that reads a database on its standard input and prints an answer."""
 
     command: tuple[str, ...]
@@ -145,15 +167,6 @@ class CommandSubject:
     def name(self) -> str:
         """The command as it was typed."""
         return shlex.join(self.command)
-
-    @property
-    def is_timed(self) -> bool:
-        """True if each answer is timed."""
-        return self.times
-
-    def draw(self, database: Any, count: int) -> Outcomes:
-        """Run the command `count` times; a failure's exit code is its answer."""
-        return self.draw_each([database] * count)
 
     def draw_each(self, databases: Sequence[Any]) -> Outcomes:
         """Run the command on each database; a failure's exit code is its answer."""
@@ -211,8 +224,9 @@ def _read_until(pipe: IO[bytes], deadline: float) -> bytes:
     raise subprocess.TimeoutExpired("", _TIMEOUT)
 
 
+@final
 @dataclass(frozen=True)
-class EndpointSubject:
+class EndpointSubject(_RemoteSubject):
     """An HTTP endpoint on this machine: a database is posted as JSON, the body is the answer."""
 
     url: str
@@ -235,15 +249,6 @@ class EndpointSubject:
     def name(self) -> str:
         """The address."""
         return self.url
-
-    @property
-    def is_timed(self) -> bool:
-        """True if each answer is timed."""
-        return self.times
-
-    def draw(self, database: Any, count: int) -> Outcomes:
-        """Post the database `count` times on one connection; another status than 200 is an answer too."""
-        return self.draw_each([database] * count)
 
     def draw_each(self, databases: Sequence[Any]) -> Outcomes:
         """Post each database on one connection; another status than 200 is an answer too."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hubbub.audit.claims import Claim
 from hubbub.audit.finding import Audit, Witness, plain
 from hubbub.audit.neighbours import InputPair
 from hubbub.audit.outcomes import Failure
@@ -16,7 +17,7 @@ from hubbub.errors import InvalidInput
 
 __all__ = ["WITNESS_KIND", "make_witness_file", "read_witness_file", "replay"]
 
-WITNESS_KIND = "audit-witness/2"
+WITNESS_KIND = "audit-witness/3"
 _MAX_FILE = 2**26
 
 
@@ -32,7 +33,13 @@ def make_witness_file(result: Audit, subject: dict[str, Any]) -> str:
     stored = {
         "kind": WITNESS_KIND,
         "subject": subject,
-        "claim": {"symbol": result.symbol, "value": result.claimed, "at": result.at},
+        "claim": {
+            "kind": result.claim.kind,
+            "symbol": result.symbol,
+            "value": result.claimed,
+            "fixed": result.claim.fixed,
+            "at": result.at,
+        },
         "x": plain(witness.inputs.x),
         "x_prime": plain(witness.inputs.x_prime),
         "pair": witness.inputs.name,
@@ -59,12 +66,7 @@ def read_witness_file(path: str | Path) -> dict[str, Any]:
         stored["score"] = _decode_score(stored["score"])
         stored["threshold"], stored["above"] = float(stored["threshold"]), bool(stored["above"])
         stored["event"], stored["subject"] = str(stored["event"]), dict(stored["subject"])
-        claim = stored["claim"]
-        stored["claim"] = {
-            "symbol": str(claim["symbol"]),
-            "value": float(claim["value"]),
-            "at": str(claim["at"]),
-        }
+        stored["claim"] = _decode_claim(stored["claim"])
     except (
         OSError,
         ValueError,
@@ -112,6 +114,16 @@ def replay(subject: Subject, stored: dict[str, Any], draws: int) -> Witness:
         score,
         (),
     )
+
+
+def _decode_claim(stored: dict[str, Any]) -> Claim | None:
+    """Return the claim; None for one that cannot be stored, such as a whole curve."""
+    if not stored["kind"]:
+        return None
+    claim = Claim.restore(str(stored["kind"]), float(stored["value"]), float(stored["fixed"]))
+    if claim is None:
+        raise ValueError
+    return claim
 
 
 def _encode_score(score: Score) -> dict[str, Any]:

@@ -78,7 +78,14 @@ Rows = Annotated[
     ),
 ]
 PairsFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="JSON list of [x, x′] to try instead of edge cases.")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="JSON list of pairs (x, x′), each a list of two databases, to try instead of edge cases.",
+    ),
+]
+RandomPairs = Annotated[
+    str | None, typer.Option(metavar="N", help="Also try N random pairs of neighbouring databases.")
 ]
 Relations = Annotated[Relation, typer.Option(help="How neighbouring databases differ.")]
 BeyondBounds = Annotated[
@@ -116,6 +123,7 @@ def audit(
     pairs: PairsFile = None,
     neighbours: Relations = Relations.ADD_REMOVE,
     beyond_bounds: BeyondBounds = False,
+    random_pairs: RandomPairs = None,
     samples: Samples = "100000",
     confidence: Confidence = "0.95",
     full: Full = False,
@@ -144,7 +152,11 @@ def audit(
     address = {"subject": subject, "command": command, "sql": sql, "times": times, "batch": batch}
     address |= {"epsilon": epsilon, "delta": delta, "rows": rows, "neighbours": neighbours.value}
     if replay is not None:
-        _replay(replay, address, budget, float(certain))
+        is_claimed = any(text is not None for text in (epsilon, rho, mu, renyi))
+        claimed = (
+            _parse_claim(epsilon, delta, rho, mu, renyi, bound_delta=bound_delta) if is_claimed else None
+        )
+        _replay(replay, address, budget, float(certain), claimed)
         return
     claim = _parse_claim(epsilon, delta, rho, mu, renyi, bound_delta=bound_delta)
     result = run_audit(
@@ -154,6 +166,7 @@ def audit(
         neighbours=_neighbours(neighbours),
         pairs=None if pairs is None else read_pairs(pairs),
         beyond_bounds=beyond_bounds,
+        random_pairs=0 if random_pairs is None else parse_count(random_pairs, "random_pairs"),
         samples=budget,
         confidence=certain,
         stop_early=not full,
@@ -263,7 +276,9 @@ def _parse_claim(
     return Claim.renyi(alpha, float(parse_above_zero(tau, "renyi")))
 
 
-def _replay(path: Path, address: dict[str, Any], samples: int, confidence: float) -> None:
+def _replay(
+    path: Path, address: dict[str, Any], samples: int, confidence: float, claimed: Claim | None
+) -> None:
     """Count the event on draws of the subject of the command line: what a file names is never run."""
     stored = read_witness_file(path)
     if not any(address[name] for name in _SUBJECTS):
@@ -279,7 +294,7 @@ def _replay(path: Path, address: dict[str, Any], samples: int, confidence: float
     result = replay_event(_open_subject(address | flags), stored, max(1, samples // 2))
     if not result.draws:
         raise InvalidInput("there are no draws on one of the inputs", why="too few samples", fix="give more")
-    bound = result.epsilon_bound(confidence)
+    low, high = result.probability_bounds(confidence)
     print_line(
         "the outcome ",
         escaped(result.event),
@@ -289,11 +304,12 @@ def _replay(path: Path, address: dict[str, Any], samples: int, confidence: float
     if result.score == "seconds":
         print_line("times are those of this machine and drift, so that no bound is given")
         raise typer.Exit(0)
+    known: Claim | None = stored["claim"] if claimed is None else claimed
+    claim = Claim.approximate(0.0) if known is None else known
+    at = f" {claim.at}" if claim.at else ""
     print_line(
-        f"so that ε ≥ {format_down(bound, 3)} at δ = 0, with {format_percent(confidence)} confidence "
-        f"(claimed {stored['claim']['symbol']} = {stored['claim']['value']:g})"
+        f"so that {claim.symbol} ≥ {format_down(claim.lower_bound(low, high), 3)}{at}, "
+        f"with {format_percent(round(confidence, 12))} confidence",
+        f" (claimed {claim.symbol} = {claim.value:g})" if known is not None else "",
     )
-    is_refuted = (
-        stored["claim"]["symbol"] == "ε" and not stored["claim"]["at"] and bound > stored["claim"]["value"]
-    )
-    raise typer.Exit(1 if is_refuted else 0)
+    raise typer.Exit(1 if known is not None and known.is_broken_by(low, high, known.value) else 0)
