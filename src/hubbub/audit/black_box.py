@@ -32,8 +32,8 @@ _EXPLORED = 0.2
 """The share of samples on other pairs than the leading one."""
 _MAX_HISTORY = 100_000
 _MAX_NUMBERS = 6_000_000
-"""Events are chosen on the latest draws on each input: at most so many, or so many numbers if answers are
-arrays. Stakes on a rare event are as good as the number of times that it was seen."""
+"""Events are chosen on the latest draws on each input; arrays are limited by the count of their numbers.
+Stakes on a rare event are as good as the number of times that it was seen."""
 _MAX_SEARCHED = 50_000
 _MAX_RECORDS = 8000
 """Scores are compared on at most this many; fewer where answers are not numbers."""

@@ -113,6 +113,11 @@ class Claim:
     def restore(cls, kind: str, value: float, fixed: float) -> "Claim | None":
         """Make the claim of a stored kind and its numbers; None if there is no such kind.
 
+        Args:
+            kind: the stored kind.
+            value: the number that is claimed.
+            fixed: the number of the fixed part: δ, ε or α.
+
         >>> Claim.restore("delta", 1e-5, 1.0).at
         'at ε = 1'
         """
