@@ -47,6 +47,7 @@ DatasetOption = Annotated[
 def register_server(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(serve)
+    app.command("mcp")(serve_assistant)
     app.add_typer(user, name="user")
 
 
@@ -88,6 +89,38 @@ def serve(
         if not service.auth.users():
             print_line("nobody may sign in yet: hubbub user add NAME --role owner", to_stderr=True)
         _run(service, _show_addresses)
+
+
+def serve_assistant(
+    name: Annotated[
+        str, typer.Option("--user", metavar="NAME", help="The user whom the assistant works for.")
+    ],
+    files: Files = None,
+) -> None:
+    """Let an assistant on this machine ask, by the Model Context Protocol over stdio, as a user.
+
+    \b
+    hubbub mcp hubbub.toml --user ada
+    """  # noqa: D301 - the mark that keeps lines is a real \b
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise InvalidInput(
+            "the packages for assistants are not installed",
+            why="they are an extra",
+            fix="pip install 'hubbub[mcp]'",
+        )
+    from hubbub.server.assistants import make_tool_server
+    from hubbub.server.records import Principal
+
+    with _open_service(*(files or [Path(CONFIG_NAME)])) as service:
+        if name not in service.auth.users():
+            raise InvalidInput(
+                "there is no such user", why="an assistant asks under somebody's budget",
+                fix="hubbub user add NAME --epsilon 1", parameter="user",
+            )  # fmt: skip
+        principal = Principal(name)
+        asyncio.run(make_tool_server(service, lambda _: principal).run_stdio_async())
 
 
 def require_server() -> None:

@@ -28,7 +28,7 @@ from hubbub.server.requests import read_json
 from hubbub.server.service import Service
 from hubbub.sql.result import Result
 
-__all__ = ["answer_document", "make_routes", "plan_document", "render_result"]
+__all__ = ["answer_document", "make_routes", "plan_document", "render_result", "to_plain"]
 
 _PREFIX = "/api/v1"
 FORMATS = {
@@ -114,16 +114,16 @@ class _Rest:
     async def datasets(self, _: Request, principal: Principal) -> Response:
         _require_user(principal)
         summaries = await self._service.call(self._service.datasets, principal)
-        return JSONResponse({"datasets": [_plain(asdict(each)) for each in summaries]})
+        return JSONResponse({"datasets": [to_plain(asdict(each)) for each in summaries]})
 
     async def functions(self, _: Request, principal: Principal) -> Response:
         _require_user(principal)
         entries = await self._service.call(self._service.functions)
-        return JSONResponse({"functions": [_plain(asdict(each)) for each in entries]})
+        return JSONResponse({"functions": [to_plain(asdict(each)) for each in entries]})
 
     async def describe(self, request: Request, principal: Principal) -> Response:
         description = await self._call_for(self._service.describe, request, principal)
-        return JSONResponse(_plain(asdict(description)))
+        return JSONResponse(to_plain(asdict(description)))
 
     # Asking
 
@@ -155,7 +155,7 @@ class _Rest:
         listed = []
         for item in items:
             stated = None if item.question is None else item.question.to_dict()
-            listed.append({**_plain(asdict(item)), "question": stated})
+            listed.append({**to_plain(asdict(item)), "question": stated})
         return JSONResponse({"history": listed})
 
     async def stored_answer(self, request: Request, principal: Principal) -> Response:
@@ -166,11 +166,11 @@ class _Rest:
         return await self._service.call(_render_answer, answer, form)
 
     async def budget(self, request: Request, principal: Principal) -> Response:
-        return JSONResponse(_plain(asdict(await self._call_for(self._service.budget, request, principal))))
+        return JSONResponse(to_plain(asdict(await self._call_for(self._service.budget, request, principal))))
 
     async def label(self, request: Request, principal: Principal) -> Response:
         facts = await self._service.call(self._service.label, principal, request.path_params["dataset"])
-        return JSONResponse(_plain(facts))
+        return JSONResponse(to_plain(facts))
 
     async def publications(self, request: Request, principal: Principal) -> Response:
         every = await self._service.call(
@@ -320,14 +320,14 @@ def plan_document(report: PlanReport) -> dict[str, Any]:
         "count_more",
     )
     return {
-        **{name: _plain(getattr(report, name)) for name in names},
+        **{name: to_plain(getattr(report, name)) for name in names},
         "is_asked": report.is_asked,
         "is_keyed": report.is_keyed,
         "is_top": report.is_top,
         "question": report.question.to_dict(),
-        "columns": [_plain(asdict(column)) for column in report.columns],
+        "columns": [to_plain(asdict(column)) for column in report.columns],
         "loss": encode_loss(report.loss),
-        "label": _plain(report.label),
+        "label": to_plain(report.label),
     }
 
 
@@ -384,17 +384,17 @@ def _arrow_stream(result: Result) -> bytes:
 
 
 def _token_document(token: Token) -> dict[str, Any]:
-    return dict(_plain(asdict(token)))
+    return dict(to_plain(asdict(token)))
 
 
-def _plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """The value as JSON can hold it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): to_plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [to_plain(each) for each in value]
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

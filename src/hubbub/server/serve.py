@@ -7,6 +7,9 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 import uvicorn
 from starlette.routing import BaseRoute
@@ -69,8 +72,9 @@ async def serve(
     context = certificate.context()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     listener = WireListener(service, context)
+    assistants = _find_assistant_door(service)
     config = uvicorn.Config(
-        make_app(service, routes),
+        make_app(service, [*routes, *(assistants.routes() if assistants else [])]),
         ssl_certfile=certificate.certificate,
         ssl_keyfile=certificate.key,
         log_config=None,
@@ -103,12 +107,20 @@ async def serve(
             if settings.wire_port:
                 wire_port = await _start_wire(listener, settings.host, settings.wire_port)
             on_ready(Addresses(settings.host, port, wire_port, certificate))
-            await server.serve(sockets=[listening])
+            async with assistants.run() if assistants else contextlib.nullcontext():
+                await server.serve(sockets=[listening])
     finally:
         if watcher is not None:
             watcher.cancel()
         await listener.close()
         await asyncio.to_thread(service.close)
+
+
+def _find_assistant_door(service: Service) -> Any:
+    """The door for assistants; None without the extra that it takes."""
+    if find_spec("mcp") is None:
+        return None
+    return import_module("hubbub.server.assistants").AssistantDoor(service)
 
 
 async def _wait(stop: asyncio.Event, stop_server: Callable[[], None]) -> None:
