@@ -22,6 +22,10 @@ NUMBERS = [
 TEXTS = ["''", "'a'", "'b'", "'O''Brien'", "'nan'", "'12'", "'é🙂'", "'%a_'", "'infinity'", "'2024-02-29'"]
 DATES = ["'2024-01-01'", "'1999-12-31'", "DATE '2024-02-29'", "'0001-01-01'", "'9999-12-31'"]
 PARTS = ["year", "quarter", "month", "week", "day", "dow", "isodow", "doy", "hour", "minute"]
+TEXT_CALLS = [
+    "RIGHT({}, 2)", "LPAD({}, 3, 'x')", "REPLACE({}, 'a', '')", "SPLIT_PART({}, 'a', 2)", "RTRIM({})",
+    "REGEXP_EXTRACT({}, '[a-z]+')", "REPLACE({}, 'a', 'aa')",
+]  # fmt: skip
 CUTS = ["year", "quarter", "month", "week", "day", "hour", "minute"]
 TOKENS = [
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET 1", "UNION", "UNION ALL",
@@ -235,7 +239,14 @@ class Grammar:
 
     def _numeric(self, columns: Columns, depth: int) -> str:
         one, two = (self._term(columns, "n", depth - 1) for _ in range(2))
-        match self.random.randrange(14):
+        match self.random.randrange(16):
+            case 14:
+                unit = self._pick(["year", "quarter", "month", "hour", "minute", "second", "week"])
+                moments = (self._term(columns, self._pick("ds"), depth - 1) for _ in range(2))
+                return f"DATE_DIFF('{unit}', {', '.join(moments)})"
+            case 15:
+                call = self._pick(["LOG10({})", "LOG(2, {})", "TRUNC({})", "WIDTH_BUCKET({}, 0, 9, 4)"])
+                return call.format(one)
             case 0 | 1 | 2:
                 return f"({one} {self._pick(['+', '-', '*', '/', '//', '%'])} {two})"
             case 3:
@@ -267,7 +278,13 @@ class Grammar:
 
     def _text(self, columns: Columns, depth: int) -> str:
         one = self._term(columns, "t", depth - 1)
-        match self.random.randrange(6):
+        match self.random.randrange(8):
+            case 6:
+                call = self._pick(TEXT_CALLS)
+                return call.format(one)
+            case 7:
+                layout = self._pick(["%Y-%m-%d", "%H:%M:%S", "%A %j", "%B %y", "%q", "%"])
+                return f"STRFTIME({self._term(columns, self._pick('ds'), depth - 1)}, '{layout}')"
             case 0:
                 return f"{self._pick(['LOWER', 'UPPER', 'TRIM'])}({one})"
             case 1:
@@ -309,11 +326,17 @@ class Grammar:
     def _date(self, columns: Columns, depth: int) -> str:
         if self._chance(0.5):
             return f"CAST({self._term(columns, self._pick('ts'), depth - 1)} AS DATE)"
+        if self._chance(0.5):
+            return f"({self._column(columns, 'd')} {self._pick('+-')} {self._pick(['7', '999999', '1.5'])})"
         return f"DATE_TRUNC('{self._pick(CUTS[:5])}', {self._column(columns, 'd')})"
 
     def _time(self, columns: Columns, depth: int) -> str:
         if self._chance(0.5):
             return f"CAST({self._term(columns, self._pick('td'), depth - 1)} AS TIMESTAMP)"
+        if self._chance(0.5):
+            interval = self._pick(["7 DAY", "1 MONTH", "4000 YEAR", "90 SECOND", "9999999 DAY", "1 DECADE"])
+            sign = self._pick("+-")
+            return f"({self._term(columns, self._pick('ds'), depth - 1)} {sign} INTERVAL {interval})"
         return f"DATE_TRUNC('{self._pick(CUTS)}', {self._column(columns, 's')})"
 
     def _column(self, columns: Columns, kind: str) -> str:

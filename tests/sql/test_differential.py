@@ -63,6 +63,9 @@ def plan_of(data: hb.Dataset, text: str):
     return data.sql(text, epsilon=EPSILON, allow_large_epsilon=True)
 
 
+CHARACTERS = ("'a'", "'o'", "'é'")
+
+
 @dataclass(frozen=True)
 class Asked:
     """A query, without its LIMIT."""
@@ -200,7 +203,7 @@ class Queries:
         return self.pick(
             [
                 "COUNT(*)", "COUNT(*)", "COUNT(*)", "TOTAL(x)", "TOTAL(y)", "COUNT(x)", "COUNT(DISTINCT g)",
-                "COUNT(DISTINCT unit)", f"COUNT(*) FILTER (WHERE {self.row_truth(1)})",
+                "TOTAL(DISTINCT x)", "COUNT(DISTINCT unit)", f"COUNT(*) FILTER (WHERE {self.row_truth(1)})",
                 f"COUNT(CASE WHEN {self.row_truth(1)} THEN 1 END)", "TOTAL(2)",
                 f"TOTAL(CASE WHEN {self.row_truth(1)} THEN 1 ELSE 0 END)",
             ]
@@ -223,7 +226,8 @@ class Queries:
             case 5:
                 return f"({one} BETWEEN {self.literal(kind)} AND {self.literal(kind)})"
             case 6:
-                known = ["ok", "NOT ok", "g LIKE 'a%'", "g NOT LIKE '%'", "ok IS NOT TRUE", "x = NULL"]
+                known = ["REGEXP_MATCHES(h, '^[a-z]')", "CONTAINS(g, 'o')"]
+                known += ["ok", "NOT ok", "g LIKE 'a%'", "g NOT LIKE '%'", "ok IS NOT TRUE", "x = NULL"]
                 return self.pick(known)
             case _:
                 return f"({one} {self.pick(['<', '<=', '=', '<>', '>', '>='])} {two})"
@@ -245,7 +249,9 @@ class Queries:
                 f"({one} % NULLIF({two}, 0))", f"SIGN({one})", f"LENGTH({self.pick('gh')})",
                 f"EXTRACT({self.pick(['year', 'month', 'dow', 'doy', 'quarter'])} FROM day)",
                 f"DATE_DIFF('day', day, {self.literal('d')})", f"CASE WHEN x = 0 THEN 1 ELSE {one} / x END",
-                "CAST(ok AS INTEGER)", f"POWER({one}, {self.pick('23')})",
+                "CAST(ok AS INTEGER)", f"POWER({one}, {self.pick('23')})", f"TRUNC({one})",
+                f"DATE_DIFF('{self.pick(['year', 'quarter', 'month'])}', day, {self.literal('d')})",
+                f"(day - {self.literal('d')})", f"STRPOS({self.pick('gh')}, {self.pick(CHARACTERS)})",
                 f"ROUND({one}, {self.pick(['0', '1', '-1'])})", f"ROUND({one})", f"LEAST({one}, {two})",
                 f"GREATEST({one}, {two})", f"CAST({one} AS INTEGER)",
                 # Of doubles, // is / in DuckDB: one of the documented differences.
@@ -254,8 +260,13 @@ class Queries:
         if kind == "t":
             choices += [
                 f"LOWER({self.pick('gh')})", f"({one} || {two})", f"SUBSTRING({one}, 2, 1)",
+                f"RIGHT({one}, 1)", f"LPAD({one}, 2, 'x')", f"SPLIT_PART({one}, {self.pick(CHARACTERS)}, 1)",
+                f"REPLACE({one}, {self.pick(CHARACTERS)}, 'o')", f"REGEXP_EXTRACT({one}, '[a-m]')",
+                f"STRFTIME(day, '{self.pick(['%Y-%m', '%A', '%j', '%d %b'])}')", "DAYNAME(day)",
                 f"LEFT({one}, 1)", f"TRIM({one})", f"SUBSTRING({one}, 2)", f"CONCAT({one}, {two})",
             ]  # fmt: skip
+        if kind == "d":
+            choices += [f"({one} + {self.pick(['1', '40'])})", f"LAST_DAY({one})"]
         return self.pick(choices)
 
     def literal(self, kind: str) -> str:

@@ -251,3 +251,15 @@ def test_bounds_of_expressions_follow_from_those_of_columns(data, text, low, hig
     )
     assert tuple(map(float, plan.query.arguments[0].bounds)) == pytest.approx((low, high))
     assert "by the bounds of its columns" in str(plan)
+
+
+def test_plan_says_that_quotients_are_cut(data):
+    assert "x // y is cut towards zero" in str(
+        data.sql("SELECT COUNT(cost // 2) AS n FROM visits", epsilon=1)
+    )
+    assert "//" not in str(data.sql("SELECT COUNT(cost / 2) AS n FROM visits", epsilon=1))
+
+
+def test_name_of_two_outputs_is_not_ordered_by(data):
+    with pytest.raises(hb.HubbubError, match="two outputs are named"):
+        data.sql("SELECT COUNT(*) AS n, SUM(cost) AS n FROM visits ORDER BY n", epsilon=1, bounds=BOUNDS)

@@ -177,6 +177,7 @@ class _Analyzer:
             limit=limit,
             max_rows_per_unit=self._sources.most,
             rows_kept_for_join=self._rows_kept_for_join,
+            cuts_quotients=node.find(exp.IntDiv) is not None,
             derived_bounds=tuple(
                 place
                 for place, (typed, bounds, _) in enumerate(self._arguments)

@@ -464,5 +464,19 @@ def _rename_duplicates(select: exp.Select) -> None:
                 break
             unique = f"{name}_{number}"
         if unique != name:
+            _refuse_use(select, name)
             select.expressions[place].replace(exp.alias_(item.unalias().copy(), unique, quoted=True))
         names.add(unique.lower())
+
+
+def _refuse_use(select: exp.Select, name: str) -> None:
+    """Refuse ORDER BY and HAVING of a name that two outputs have: it may mean either."""
+    for clause in ("order", "having", "qualify"):
+        node = select.args.get(clause)
+        columns = node.find_all(exp.Column) if node is not None else ()
+        if any(column.name.lower() == name.lower() and not column.table for column in columns):
+            raise InvalidInput(
+                f"two outputs are named {name[:60]!r}, and one of them is used by that name",
+                why="engines disagree on which of them is meant",
+                fix="give them different names with AS",
+            )

@@ -195,6 +195,8 @@ class Query:
     """What NOW() and CURRENT_DATE are in it, in UTC, if it asks for the time."""
     derived_bounds: tuple[int, ...] = ()
     """The arguments with bounds that follow from those of their columns."""
+    cuts_quotients: bool = False
+    """True if it has a quotient x // y of rows, which is cut towards zero."""
 
     def with_cap(self, rows: int | None) -> "Query":
         """The query where it is known that no unit has more rows in any table.
@@ -235,6 +237,8 @@ class Query:
             if argument.bounds is not None:
                 low, high = (f"{float(end):.6g}" for end in argument.bounds)
                 notes.append(f"{argument.name} is from {low} to {high}, by the bounds of its columns")
+        if self.cuts_quotients:
+            notes.append("x // y is cut towards zero, of fractions too; DuckDB divides fractions exactly")
         if self.now is not None:
             notes.append(f"NOW() and CURRENT_DATE are those of {self.now} (UTC), when it was planned")
         return notes
