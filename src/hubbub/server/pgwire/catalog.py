@@ -160,11 +160,16 @@ class Catalog:
                 raise WireError("54000", f"the answer has more than {_MAX_ROWS:,} rows", hint="Add a LIMIT.")
             return _describe(cursor), [tuple(map(_plain, row)) for row in rows]
 
-    @contextmanager
-    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def prepare(self) -> None:
+        """Make the catalogs now, so that nobody waits for them later."""
         with self._lock:
             if self._connection is None:
                 self._connection = self._open()
+
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        self.prepare()
+        assert self._connection is not None
         cursor = self._connection.cursor()
         timer = threading.Timer(_SECONDS, cursor.interrupt)
         timer.daemon = True

@@ -259,6 +259,7 @@ class WireListener:
         catalog = self._catalogs.get(dataset)
         if catalog is None:
             catalog = self._catalogs[dataset] = Catalog(dataset, description.tables, description.unit)
+            self._executor.submit(catalog.prepare)
         epsilon = service.settings.epsilon
         variables = Variables(principal.user, None if epsilon is None else str(epsilon))
         try:
