@@ -187,6 +187,10 @@ def add_user(
     delta: Annotated[str, typer.Option(help="Budget δ of an analyst.")] = "0",
     dataset: DatasetOption = "",
     is_prompted: PromptOption = False,
+    is_external: Annotated[
+        bool,
+        typer.Option("--oidc", help="Without a password: NAME is an address at the identity provider."),
+    ] = False,
     config: ConfigFile = Path(CONFIG_NAME),
 ) -> None:
     """Add a user with a role; a password is made and shown once: `hubbub user add ada --epsilon 1`."""
@@ -200,13 +204,13 @@ def add_user(
             people = service.find(chosen).sources.population
             budget = Budget(parse_above_zero(epsilon, "epsilon"), parse_delta(delta), population=people)
         password, is_new = _choose_password(_ask_password(is_prompted))
-        service.auth.add_user(name, password, by=_BY)
+        service.auth.add_user(name, None if is_external else password, by=_BY)
         service.auth.set_role(name, chosen, rank, by=_BY)
         if budget is not None:
             service.find(chosen).account.grant(name, budget)
             service.state.audit(_BY, "grant", chosen, analyst=name, epsilon=str(budget.epsilon))
         print_line("added: ", escaped(name), f", {rank} of {chosen}")
-        if is_new:
+        if is_new and not is_external:
             print_line("password, shown once: ", escaped(password))
 
 

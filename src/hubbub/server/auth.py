@@ -215,6 +215,31 @@ class Auth:
             raise _unknown_error()
         return replace(principal, roles=roles)
 
+    def sign_in_with_subject(self, subject: str, email: str | None) -> Principal:
+        """Let in whom an identity provider vouches for: a user that was added, by subject or by address.
+
+        Args:
+            subject: the issuer and the provider's name of a person, which never changes.
+            email: her address, if the provider has verified it. The first time, a user of this name without a
+                password is hers from then on.
+        """
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            known = connection.execute("SELECT name FROM users WHERE subject = ?", [subject]).fetchone()
+            if known is None and email is not None:
+                connection.execute(
+                    "UPDATE users SET subject = ? WHERE name = ? AND subject IS NULL AND password IS NULL",
+                    [subject, email],
+                )
+                known = connection.execute("SELECT name FROM users WHERE subject = ?", [subject]).fetchone()
+            return None if known is None else str(known[0])
+
+        principal = Principal(self._state.write(work) or "")
+        if not principal.user or not self._is_valid(principal):
+            raise _unknown_error()
+        self._state.audit(principal.user, "sign in", provider=True)
+        return replace(principal, roles=self.roles(principal))
+
     def scram_verifier(self, name: str) -> ScramVerifier:
         """Return the verifier of a user, or of a token by its id; of somebody unknown, a made-up one.
 

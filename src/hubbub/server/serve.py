@@ -74,7 +74,7 @@ async def serve(
     listener = WireListener(service, context)
     assistants = _find_assistant_door(service)
     config = uvicorn.Config(
-        make_app(service, [*routes, *(assistants.routes() if assistants else [])]),
+        make_app(service, [*_oidc_routes(service), *routes, *(assistants.routes() if assistants else [])]),
         ssl_certfile=certificate.certificate,
         ssl_keyfile=certificate.key,
         log_config=None,
@@ -121,6 +121,19 @@ def _find_assistant_door(service: Service) -> Any:
     if find_spec("mcp") is None:
         return None
     return import_module("hubbub.server.assistants").AssistantDoor(service)
+
+
+def _oidc_routes(service: Service) -> Sequence[BaseRoute]:
+    if service.settings.oidc is None:
+        return ()
+    try:
+        from hubbub.server.oidc import make_oidc_routes
+    except ImportError:
+        raise InvalidInput(
+            "the packages of an identity provider are not installed", why="[server.oidc] is declared",
+            fix="pip install 'hubbub[oidc]'",
+        ) from None  # fmt: skip
+    return make_oidc_routes(service)
 
 
 async def _wait(stop: asyncio.Event, stop_server: Callable[[], None]) -> None:
