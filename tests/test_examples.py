@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-LONG = {"auditing", "differencing", "generalisation", "mnist"}
+LONG = {"auditing", "differencing", "generalisation", "mnist", "synthetic_training"}
 
 
 def test_examples_exist():

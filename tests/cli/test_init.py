@@ -172,3 +172,32 @@ def test_an_encoding_is_declared_along_with_the_names():
         "patient",
         "café",
     ]
+
+
+def test_init_asks_for_what_synopses_need():
+    # Unit; region: type, keys; cost: type, bounds; day: type, keys; the synopsis; then what is true of all.
+    columns = ["patient", "text", "North,South", "number", "0:5000", "text", ""]
+    synopsis = ["1", "day", "region", "", "region", "cost < 5 AND region = 'South'", "", "nonsense", ""]
+    out = run("init", "visits.csv", "--synopsis", typed="\n".join([*columns, *synopsis, *[""] * 6]) + "\n")
+    assert out.code == 0, out.stderr
+    assert "the function has another form" in out.stderr
+    (table,) = read_config(CONFIG_NAME).tables
+    assert table.synopsis == {
+        "steps": {"cost": 1},
+        "private_keys": ["day"],
+        "nulls": ["region"],
+        "focus": "region",
+        "impossible": ["cost < 5 AND region = 'South'"],
+    }
+    plan = run("synopsis", "visits.csv", "--epsilon", "1", "--delta", "1e-6", "--rows-per-unit", "1")
+    assert plan.code == 0, plan.stderr
+    assert "Categories of day are selected privately" in plan.stdout
+
+
+def test_init_writes_functions_of_columns():
+    columns = ["patient", "text", "North,South", "text", "n,s", "text", ""]
+    synopsis = ["", "", "", "", "", "cost of region: North=n, South=s", ""]
+    out = run("init", "visits.csv", "--synopsis", typed="\n".join([*columns, *synopsis, *[""] * 6]) + "\n")
+    assert out.code == 0, out.stderr
+    (table,) = read_config(CONFIG_NAME).tables
+    assert table.synopsis == {"functions": {"cost": {"of": "region", "table": {"North": "n", "South": "s"}}}}

@@ -4,6 +4,9 @@ import json
 
 import duckdb
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
 
 import hubbub as hb
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput
@@ -122,3 +125,26 @@ def test_noise_that_is_too_wide_is_refused_before_the_charge(limit):
     with pytest.raises(HubbubError):
         data.plan_synthesis(epsilon=0.1, delta=1e-7, rows_per_unit=limit).run()
     assert data.plan_synthesis(epsilon=1, delta=1e-6, rows_per_unit=300).run().value.synthetic(5)
+
+
+def test_metadata_names_the_columns_in_their_order():
+    synthesis = open_people().plan_synthesis(**OPTIONS).run().value
+    described = synthesis.metadata()
+    columns = next(iter(described["tables"].values()))["columns"]
+    assert list(columns) == list(synthesis.synthetic(1).to_pandas().columns)
+    assert {each["sdtype"] for each in columns.values()} <= {
+        "categorical",
+        "numerical",
+        "boolean",
+        "datetime",
+    }
+    assert described["METADATA_SPEC_VERSION"] == "V1"
+
+
+def test_pipelines_of_scikit_learn_train_on_synthetic_rows():
+    rows = open_people().plan_synthesis(**OPTIONS).run().value.synthetic(400).to_pandas()
+    target = rows.columns[0]
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    pipeline = make_pipeline(encoder, DecisionTreeClassifier(max_depth=3))
+    features = rows.drop(columns=target).astype(str)
+    assert len(pipeline.fit(features, rows[target].astype(str)).predict(features)) == 400

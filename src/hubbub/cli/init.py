@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hubbub.cli.init_synopsis import ask_synopsis
 from hubbub.cli.options import (
     parse_above_zero,
     parse_allowed_delta,
@@ -75,6 +76,9 @@ def init(
         str | None,
         typer.Option(metavar="COL[,COL]", help="Columns in the names of a folder's folders."),
     ] = None,
+    synopsis: Annotated[
+        bool, typer.Option("--synopsis", help="Ask for what synopses and synthetic rows need, too.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: declare only the unit.")] = False,
     force: Annotated[bool, typer.Option("--force", help=f"Overwrite an existing {CONFIG_NAME}.")] = False,
 ) -> None:
@@ -105,7 +109,11 @@ def init(
     prompt = _Prompt(yes)
     first = next(iter(schemas.values()))
     person = _ask_unit(first, unit, prompt)
-    entries = [line for name in schemas for line in _ask_columns(schemas[name], name, person, source, prompt)]
+    entries = [
+        line
+        for name in schemas
+        for line in _ask_columns(schemas[name], name, person, source, prompt, for_synopsis=synopsis)
+    ]
     text = "\n".join([*source.top, *_ask_general(prompt, first.name), *entries, ""])
     write_declaration(path, text)
     read_config(path)
@@ -251,15 +259,18 @@ def _ask_general(prompt: _Prompt, name: str) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _ask_columns(table: Table, where: str, unit: str, source: _Source, prompt: _Prompt) -> list[str]:
+def _ask_columns(
+    table: Table, where: str, unit: str, source: _Source, prompt: _Prompt, *, for_synopsis: bool
+) -> list[str]:
     """Ask for the table's own entries."""
+    kinds: dict[str, Kind] = {}
     types: dict[str, str] = {}
     bounds: dict[str, str] = {}
     keys: dict[str, str] = {}
     for column in table.columns:
         if column.name == unit:
             continue
-        kind = _ask_type(column, source, prompt)
+        kind = kinds[column.name] = _ask_type(column, source, prompt)
         if kind is not column.kind:
             types[column.name] = _toml_string(kind.value)
         if kind is Kind.NUMBER:
@@ -285,7 +296,22 @@ def _ask_columns(table: Table, where: str, unit: str, source: _Source, prompt: _
         if entries:
             lines += ["", f"[tables.{_toml_key(table.name)}.{part}]"]
             lines += [f"{_toml_key(column)} = {value}" for column, value in entries.items()]
+    if for_synopsis:
+        unlisted = [name for name, kind in kinds.items() if kind is Kind.TEXT and name not in keys]
+        lines += ["", f"[tables.{_toml_key(table.name)}.synopsis]"]
+        declared = ask_synopsis(table, kinds, unlisted, prompt)
+        lines += [f"{name} = {_toml_value(value)}" for name, value in declared.items()]
     return [*lines, ""]
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return (
+            "{ " + ", ".join(f"{_toml_key(key)} = {_toml_value(each)}" for key, each in value.items()) + " }"
+        )
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return _toml_string(value) if isinstance(value, str) else str(value)
 
 
 def _ask_type(column: Column, source: _Source, prompt: _Prompt) -> Kind:

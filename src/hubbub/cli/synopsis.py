@@ -1,5 +1,6 @@
 """`hubbub synopsis` and `hubbub synthesize`: tables measured once, and synthetic rows."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -21,7 +22,7 @@ from hubbub.cli.results import show_result, show_status
 from hubbub.cli.terminal import print_line
 from hubbub.errors import InvalidInput
 from hubbub.numbers import format_up
-from hubbub.output_files import check_output_path
+from hubbub.output_files import check_output_path, write_output
 from hubbub.report.tables import DIGITS
 
 if TYPE_CHECKING:
@@ -254,11 +255,21 @@ SaveOption = Annotated[
     Path | None,
     typer.Option("--save", metavar="FILE.synopsis", help="Keep the model, too: more rows cost nothing."),
 ]
+MetadataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--metadata", metavar="FILE.json", help="Describe the columns, too, as SDV's metadata does."
+    ),
+]
 
 
 @with_options(SynthesisOptions)
 def synthesize(
-    options: SynthesisOptions, output: RowsOutput, save: SaveOption = None, again: Again = False
+    options: SynthesisOptions,
+    output: RowsOutput,
+    save: SaveOption = None,
+    metadata: MetadataOption = None,
+    again: Again = False,
 ) -> None:
     """Make synthetic rows: from a .synopsis at no cost, or from data for --epsilon and --delta.
 
@@ -271,6 +282,8 @@ def synthesize(
     """  # noqa: D301 - the mark that keeps lines is a real \b
     endings = [".csv", ".parquet", ".pq", ".json"]
     check_output_path(output, endings)
+    if metadata is not None:
+        check_output_path(metadata, [".json"])
     rows = None if options.rows is None else parse_count(options.rows, "rows")
     if Path(options.file).suffix.lower() == ENDING:
         from hubbub.synthesis.synthesis import open_synopsis
@@ -281,7 +294,9 @@ def synthesize(
                 why="its tables are released: making rows costs nothing, and no data is read",
                 fix="leave it out",
             )
-        open_synopsis(options.file).synthetic(rows).write(output)
+        content = open_synopsis(options.file)
+        content.synthetic(rows).write(output)
+        _write_metadata(content.metadata(), metadata)
         print_line(f"nothing spent; written to {output}")
         return
     if options.epsilon is None or options.delta is None:
@@ -291,7 +306,7 @@ def synthesize(
             fix="add --epsilon 1 --delta 1e-6, or make the rows from a .synopsis",
         )
     with options.open_dataset(population=options.population) as data:
-        for path, allowed in ((output, endings), (save, [ENDING])):
+        for path, allowed in ((output, endings), (save, [ENDING]), (metadata, [".json"])):
             if path is not None:
                 check_output_path(path, allowed)  # now that it is known which files are data
         plan = data.plan_synthesis(
@@ -304,6 +319,12 @@ def synthesize(
         if save is not None:
             synthesis.save(save)
         synthesis.synthetic(rows).write(output)
+        _write_metadata(synthesis.metadata(), metadata)
         price = f"ε = {format_up(plan.epsilon, DIGITS)} at δ = {format_up(plan.delta, DIGITS)}"
         print_line(f"spent: {price}, as {plan.loss}, for {data.unit}")
         print_line(f"written to {output}")
+
+
+def _write_metadata(description: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        write_output(path, json.dumps(description, indent=2, ensure_ascii=False) + "\n", (".json",))

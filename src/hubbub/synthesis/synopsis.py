@@ -39,7 +39,7 @@ from hubbub.synthesis.prefix_sums import MeasuredRange, PrefixNoise
 from hubbub.synthesis.range_tree import TreeNoise
 from hubbub.synthesis.residuals import Residual, ResidualNoise
 from hubbub.synthesis.synopsis_queries import answer_query
-from hubbub.synthesis.synthetic_rows import fit_to_tables, make_consistent_rows, make_rows
+from hubbub.synthesis.synthetic_rows import fit_to_tables, make_consistent_rows, make_metadata, make_rows
 from hubbub.synthesis.table_model import TableModel
 from hubbub.synthesis.workload import MAX_TABLE_CELLS, Names
 from hubbub.unit import Neighbours, Unit
@@ -176,6 +176,10 @@ class Synopsis:
             rows: how many; the estimated number of rows if omitted.
         """
         return make_rows(self._model, rows, self.facts)
+
+    def metadata(self) -> dict[str, Any]:
+        """The columns of synthetic rows, as the metadata of SDV describes tables."""
+        return make_metadata(self.name, self.domain)
 
     @cached_property
     def _model(self) -> TableModel:

@@ -29,7 +29,7 @@ from hubbub.synthesis.release_budget import ReleaseBudget
 from hubbub.synthesis.synopsis import ENDING, Synopsis
 from hubbub.synthesis.synopsis_plan import note_rows_left_out
 from hubbub.synthesis.synthesizer import check_domain, check_noise, synthesize
-from hubbub.synthesis.synthetic_rows import make_rows
+from hubbub.synthesis.synthetic_rows import make_metadata, make_rows
 from hubbub.synthesis.table_model import TableModel
 from hubbub.unit import Unit
 
@@ -64,6 +64,10 @@ class Synthesis:
             rows: how many; the estimated number of rows if omitted.
         """
         return make_rows(self.model, rows, self.facts)
+
+    def metadata(self) -> dict[str, Any]:
+        """The columns of synthetic rows, as the metadata of SDV describes tables."""
+        return make_metadata(self.name, self.model.columns.domain)
 
     def report(self) -> str:
         """What was measured, and how well the model reproduces it: compared with the noise, not with data."""

@@ -15,7 +15,7 @@ from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
 from hubbub.synthesis.controlled_rounding import round_to_tables
 from hubbub.synthesis.counting import Integers
-from hubbub.synthesis.domain import Column, ColumnKind
+from hubbub.synthesis.domain import Column, ColumnKind, Domain
 from hubbub.synthesis.generation import generate_cells
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
 from hubbub.synthesis.measured_tables import MeasuredTables
@@ -23,7 +23,7 @@ from hubbub.synthesis.modelled_columns import ModelledColumns
 from hubbub.synthesis.synthesizer import empirical_ridge
 from hubbub.synthesis.table_model import TableModel
 
-__all__ = ["fit_to_tables", "make_consistent_rows", "make_rows"]
+__all__ = ["fit_to_tables", "make_consistent_rows", "make_metadata", "make_rows"]
 
 _SWEEPS = 100
 _MAX_ROWS = 1 << 27
@@ -71,6 +71,27 @@ def _plain(values: NDArray[Any], column: Column) -> NDArray[Any]:
     # A number that is NULL is NaN in a result, and so is one of other categories: it has no value.
     is_known = [isinstance(value, (int, float)) for value in values.tolist()]
     return np.where(is_known, values, math.nan).astype(np.float64)
+
+
+def make_metadata(name: str, domain: Domain) -> dict[str, Any]:
+    """The columns of synthetic rows, as the metadata of SDV describes tables (METADATA_SPEC_VERSION V1).
+
+    Args:
+        name: the table's name.
+        domain: its columns.
+    """
+    columns: dict[str, Any] = {}
+    for column in domain.columns:
+        kind = _kind(column)
+        if column.kind is ColumnKind.CATEGORIES:
+            columns[column.name] = {"sdtype": "boolean" if kind is Kind.BOOLEAN else "categorical"}
+        elif kind is Kind.DATE:
+            columns[column.name] = {"sdtype": "datetime", "datetime_format": "%Y-%m-%d"}
+        else:
+            whole = column.unit is not None and column.unit.denominator == 1
+            stored = {"computer_representation": "Int64"} if whole else {}
+            columns[column.name] = {"sdtype": "numerical", **stored}
+    return {"METADATA_SPEC_VERSION": "V1", "tables": {name: {"columns": columns}}, "relationships": []}
 
 
 def make_consistent_rows(model: TableModel, measured: MeasuredTables) -> list[Integers]:
