@@ -37,7 +37,7 @@ def ask_synopsis(
     for name, kind in kinds.items():
         if kind is Kind.NUMBER:
             question = f"{name}: values are multiples of a step, such as 1?"
-            step = prompt.ask(question, "", lambda text: _parse_step(text))
+            step = prompt.ask(question, "", _parse_step)
             steps.update({name: step} if step is not None else {})
     entries["steps"] = steps or None
     if unlisted:
