@@ -315,6 +315,13 @@ class Dataset(SynopsisPlanning):
             post_processed=True,
         )  # fmt: skip
 
+    def is_answered(self, plan: AnyPlan) -> bool:
+        """Return whether the ledger has the answer to this query, so that it costs nothing more."""
+        if not isinstance(self.account, LedgerAccount):
+            return False
+        key = digest([fingerprint_plan(plan, self._origin), self.version])
+        return self.account.find_charge(key) is not None
+
     def count_more(self, plan: AnyPlan) -> int | None:
         """About how many more queries like this one the budget allows; None without a budget."""
         count = getattr(self.account, "count_more", None)

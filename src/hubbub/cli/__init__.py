@@ -1,20 +1,25 @@
 """The command line: `hubbub --help`."""
 
+import os
 import sys
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line."""
-    from hubbub.cli.shell import make_app, run
+    """Run the command line; only the command that is run is loaded."""
+    from hubbub.cli.commands import COMMANDS, load_app
+    from hubbub.cli.shell import run, show_examples
+    from hubbub.cli.terminal import be_quiet
 
-    if sys.argv[1:2] == ["loss"]:
-        # By itself: to import engines and SQL for the other commands takes longer than most losses.
-        from hubbub.cli.loss import loss
-
-        run(make_app(loss))
-    else:
-        from hubbub.cli.app import app
-
-        run(app)
+    words = sys.argv[1:]
+    if not words and "_HUBBUB_COMPLETE" not in os.environ:
+        show_examples()
+        return
+    # What a shell wants to complete is in its environment.
+    typed = " ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split()
+    command = next((word for word in [*words, *typed] if word in COMMANDS), "")
+    be_quiet(is_quiet=False)
+    if "--quiet" in words:  # wherever it stands
+        words = ["--quiet", *(word for word in words if word != "--quiet")]
+    run(load_app(command), words)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub.cli.terminal import print_line
+from hubbub.cli.terminal import FormatOption, OutputFormat, print_line, show_json
 
 __all__ = ["functions"]
 
@@ -13,7 +13,7 @@ Word = Annotated[
 ]
 
 
-def functions(word: Word = None) -> None:
+def functions(word: Word = None, form: FormatOption = OutputFormat.TEXT) -> None:
     """List the SQL functions that are accepted: on rows, as aggregates, and over released values.
 
     In the examples x and y are numbers, t is a text, b a truth value, d a date, m a timestamp.
@@ -26,6 +26,14 @@ def functions(word: Word = None) -> None:
     from hubbub.sql.function_list import list_entries
 
     entries = [entry for entry in list_entries() if word is None or word.upper() in entry.example.upper()]
+    if form is OutputFormat.JSON:
+        show_json(
+            [
+                {"function": each.example, "result": each.kind, "engines": each.engines, "used on": each.use}
+                for each in entries
+            ]
+        )
+        return
     rows = [[entry.example, entry.kind, entry.engines, entry.use] for entry in entries]
     for line in align_rows([["function", "result", "engines", "used on"], *rows]):
         print_line(line)

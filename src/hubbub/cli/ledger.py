@@ -10,7 +10,17 @@ from rich.table import Table
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
 from hubbub.cli.dataset_options import LargeEpsilon, Population
 from hubbub.cli.options import parse_above_zero, parse_count, parse_delta, parse_share
-from hubbub.cli.terminal import bold, escaped, make_console, print_line, to_json, write_stdout
+from hubbub.cli.terminal import (
+    FormatOption,
+    OutputFormat,
+    bold,
+    escaped,
+    make_console,
+    print_line,
+    show_json,
+    to_json,
+    write_stdout,
+)
 from hubbub.config_lookup import find_config
 from hubbub.config_values import ROW
 from hubbub.errors import InvalidInput
@@ -21,7 +31,7 @@ from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
 from hubbub.report.label import History, bars, label, label_html, label_text, label_yaml
 from hubbub.unit import Unit
 
-__all__ = ["register"]
+__all__ = ["budget", "ledger", "report"]
 
 LedgerAddress = Annotated[
     str, typer.Option("--ledger", help="The ledger: a file or postgresql://…", envvar="HUBBUB_LEDGER")
@@ -62,23 +72,24 @@ ledger = typer.Typer(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.add_typer(budget, name="budget")
-    app.add_typer(ledger, name="ledger")
-    app.command()(report)
-
-
 @budget.callback()
 def show_budget(
-    context: typer.Context, where: LedgerAddress = "", name: AccountName = "", who: Analyst = ""
+    context: typer.Context,
+    where: LedgerAddress = "",
+    name: AccountName = "",
+    who: Analyst = "",
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Show what was spent and what is left: `hubbub budget --ledger visits.ledger`."""
     if context.invoked_subcommand is not None:
         return
     with _open_to_read(where) as opened_ledger:
-        for account in _accounts(opened_ledger, name):
-            _show_account(account.for_analyst(who) if who else account)
+        accounts = [each.for_analyst(who) if who else each for each in _accounts(opened_ledger, name)]
+        if form is OutputFormat.JSON:
+            show_json([_describe_account(account) for account in accounts])
+            return
+        for account in accounts:
+            _show_account(account)
 
 
 @budget.command("open")
@@ -133,10 +144,18 @@ def _parse_budget(epsilon: str, delta: str, population: str | None, purpose: str
 
 
 @ledger.command("list")
-def list_entries(where: LedgerAddress = "", name: AccountName = "", who: Analyst = "") -> None:
+def list_entries(
+    where: LedgerAddress = "",
+    name: AccountName = "",
+    who: Analyst = "",
+    form: FormatOption = OutputFormat.TEXT,
+) -> None:
     """List the entries, one per row."""
     table = Table("entry", "when", "account", "who", "kind", "what", box=None)
     with _open_to_read(where) as opened_ledger:
+        if form is OutputFormat.JSON:
+            show_json([_to_dict(entry) for entry in _entries(opened_ledger, name, who)])
+            return
         for entry in _entries(opened_ledger, name, who):
             cells = (
                 str(entry.number),
@@ -151,15 +170,24 @@ def list_entries(where: LedgerAddress = "", name: AccountName = "", who: Analyst
 
 @ledger.command("show")
 def show_entry(
-    number: Annotated[int, typer.Argument(help="Number of the entry.")], where: LedgerAddress = ""
+    number: Annotated[int, typer.Argument(help="Number of the entry.")],
+    where: LedgerAddress = "",
+    form: FormatOption = OutputFormat.JSON,
 ) -> None:
     """Show one entry in full."""
     with _open_to_read(where) as opened_ledger:
-        entry_to_show = next((entry for entry in opened_ledger.entries() if entry.number == number), None)
+        entries = list(opened_ledger.entries())
+    entry_to_show = next((entry for entry in entries if entry.number == number), None)
     if entry_to_show is None:
         raise InvalidInput(
-            f"there is no entry {number}", why="entries are numbered from 1", fix="see hubbub ledger list"
+            f"there is no entry {number}",
+            why=f"entries are numbered from 1 to {len(entries)}" if entries else "the ledger is empty",
+            fix="see hubbub ledger list",
         )
+    if form is OutputFormat.TEXT:
+        for field, value in _to_dict(entry_to_show).items():
+            print_line(f"{field}: ", escaped(to_json(value) if isinstance(value, dict) else value))
+        return
     write_stdout(to_json(_to_dict(entry_to_show), indent=2) + "\n")
 
 
@@ -172,6 +200,7 @@ def verify(
         typer.Option("--signed", help="Signed head digest (hubbub ledger sign); requires --public."),
     ] = None,
     public: Annotated[Path | None, typer.Option(help="Public key of the signer.")] = None,
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Verify every entry, total and release; exits with 1 if something is wrong."""
     if (is_signed is None) != (public is None) or (head and is_signed):
@@ -184,12 +213,37 @@ def verify(
         head = check_signature(_read_text(is_signed), public).digest
     with _open_to_read(where) as opened_ledger:
         report = opened_ledger.verify(head or None)
+    if form is OutputFormat.JSON:
+        show_json(
+            {
+                "ok": report.ok,
+                "entries": report.entries,
+                "head_digest": report.head_digest,
+                "problems": list(report.problems),
+            }
+        )
+        raise typer.Exit(0 if report.ok else 1)
     if not report.ok:
         for problem in report.problems:
             print_line(escaped("NOT OK", "red"), ": ", escaped(problem))
         raise typer.Exit(1)
     print_line(f"OK: {report.entries} {'entry' if report.entries == 1 else 'entries'} verified")
     print_line(f"head digest, to keep elsewhere and pass as --head next time: {report.head_digest}")
+
+
+@ledger.command("admit")
+def admit(
+    name: Annotated[str, typer.Argument(help="Role of the database.")],
+    role: Annotated[
+        str,
+        typer.Option(metavar="reader|spender", help="Read all entries; or charge, as the data's process."),
+    ],
+    where: LedgerAddress = "",
+) -> None:
+    """Let a database role read a ledger in PostgreSQL: `hubbub ledger admit rita --role reader`."""
+    with _open_to_write(where) as opened_ledger:
+        opened_ledger.admit(name, role)
+    print_line(escaped(name), f" is a {role} of the ledger")
 
 
 @ledger.command("key")
@@ -346,6 +400,22 @@ def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
         write_stdout(text)
     else:
         write_output(output, text, endings)
+
+
+def _describe_account(account: LedgerAccount) -> dict[str, Any]:
+    total, left, spent = account.privacy_filter, account.remaining(), account.spent()
+    return {
+        "account": account.name,
+        "unit": str(account.unit),
+        "budget": {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)},
+        "spent": {"epsilon": format_up(spent.epsilon), "delta": format_up(spent.delta)},
+        "one more query": {"epsilon": format_down(left.epsilon), "delta": format_down(left.delta)},
+        "analysts": {
+            who: {"epsilon": format_up(theirs.epsilon), "spent": format_up(theirs.spent().epsilon)}
+            for who, theirs in account.analysts().items()
+        },
+        "closed": account.is_closed,
+    }
 
 
 def _show_account(account: LedgerAccount) -> None:

@@ -20,7 +20,7 @@ from hubbub.cli.results import (
     show_status,
 )
 from hubbub.cli.synopsis import ENDING, answer_from_synopsis
-from hubbub.cli.terminal import escaped, print_line
+from hubbub.cli.terminal import FormatOption, OutputFormat, escaped, print_line, show_json
 from hubbub.engine_lookup import is_server
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.numbers import format_down, format_up
@@ -185,7 +185,7 @@ def _kind_of(query_plan: "AnyPlan", name: str) -> str | None:
     return None if index is None else query_plan.query.aggregates[index].kind
 
 
-@with_options(QueryOptions, without={"ledger", "account", "analyst", "version"})
+@with_options(QueryOptions)
 def plan(
     options: QueryOptions, form: PlanFormatOption = None, output: Output = None, explain: Explain = False
 ) -> None:
@@ -195,17 +195,24 @@ def plan(
     hubbub plan visits.parquet "SELECT COUNT(*) AS n FROM visits" --unit patient --epsilon 1
     hubbub plan visits.parquet "SELECT region, COUNT(*) AS n FROM visits GROUP BY region" \\
         --unit patient --error n=50 --keys region=North,South,East,West --rows-per-unit 5 --explain
+    hubbub plan visits.parquet "SELECT COUNT(*) AS n FROM visits" --epsilon 1 --ledger visits.ledger
     """  # noqa: D301 - the mark that keeps lines is a real \b
     file_format = choose_format(form and form.value, output, PlanFormat)
     with options.open_dataset(population=options.population) as data:
         if output is not None:
             check_output_path(output)  # now that it is known which files are data
         query_plan = options.make_plan(data)
-        show_plan(query_plan, file_format, output, explain=explain, more=data.count_more(query_plan))
+        more, is_free = data.count_more(query_plan), data.is_answered(query_plan)
+        show_plan(query_plan, file_format, output, explain=explain, more=more, is_free=is_free)
 
 
 @with_options(DatasetOptions)
-def limits(options: DatasetOptions, epsilon: LimitsEpsilon, by: By = None) -> None:
+def limits(
+    options: DatasetOptions,
+    epsilon: LimitsEpsilon,
+    by: By = None,
+    form: FormatOption = OutputFormat.TEXT,
+) -> None:
     """Measure how many rows and groups units have, once: later queries find their limits at no cost.
 
     The ledger keeps what is measured; without one it is only shown. See docs/queries.md.
@@ -226,6 +233,9 @@ def limits(options: DatasetOptions, epsilon: LimitsEpsilon, by: By = None) -> No
                 allow_large_epsilon=options.allow_large_epsilon,
                 progress=progress,
             )
+        if form is OutputFormat.JSON:
+            show_json(json.loads(release.value.to_json()))
+            return
         print_line(str(release.value))
         print_line(f"spent: ε = {format_up(price, DIGITS)} for {data.unit}")
         advice = "the ledger keeps them for later queries" if data.has_ledger else "use a ledger to keep them"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.cli.terminal import escaped, make_console, print_line, to_json, write_stdout
+from hubbub.cli.terminal import escaped, is_quiet, make_console, print_line, to_json, write_stdout
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape_json
 from hubbub.output_files import check_output_path, write_output
@@ -93,22 +93,36 @@ def choose_format(choice: str | None, output: Path | None, formats: type[StrEnum
 def show_status() -> Iterator[Callable[[str], None]]:
     """Show the current step on a terminal."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or is_quiet():
         yield lambda _: None
         return
     with console.status("opening") as status:
         yield status.update
 
 
-def show_plan(plan: "AnyPlan", form: str, output: Path | None, *, explain: bool, more: int | None) -> None:
+def show_plan(
+    plan: "AnyPlan",
+    form: str,
+    output: Path | None,
+    *,
+    explain: bool,
+    more: int | None,
+    is_free: bool = False,
+) -> None:
     """Show what a query will cost, how large its errors will be, and how many like it the budget allows."""
     if form == "json":
-        facts = describe_plan(plan, explain=explain) | ({} if more is None else {"queries like this": more})
+        facts = describe_plan(plan, explain=explain)
+        if more is not None:
+            facts |= {"queries like this": more, "fits": is_free or more > 0, "answered before": is_free}
         _write(to_json(facts, indent=2, allow_nan=False) + "\n", output)
         return
     text = plan.explain() if explain else str(plan)
-    if more is not None:
-        text += f"\n  the budget allows about {more:,} {'query' if more == 1 else 'queries'} like this one"
+    if is_free:
+        text += "\n  the ledger has its answer: asking again costs nothing"
+    elif more == 0:
+        text += "\n  it does not fit the budget that is left"
+    elif more is not None:
+        text += f"\n  it fits: the budget allows about {more:,} {'query' if more == 1 else 'queries'} like it"
     _write(text + "\n", output)
 
 
@@ -163,7 +177,7 @@ def _print_result(result: "Result", cost: list[str], form: str) -> None:
     _print_table(result)
     if not len(result):
         print_line("no rows: no group has enough units, or HAVING removed all")
-    for line in cost:
+    for line in () if is_quiet() else cost:
         print_line(escaped(line))
 
 

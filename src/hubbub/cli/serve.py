@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hubbub.server.serve import Addresses
     from hubbub.server.service import Service
 
-__all__ = ["register_server"]
+__all__ = ["serve", "serve_assistant", "user"]
 
 user = typer.Typer(
     help="People who may use a server: hubbub user add ada --role analyst", no_args_is_help=True
@@ -42,13 +42,6 @@ RoleOption = Annotated[str, typer.Option(metavar="reader|analyst|owner", help="W
 DatasetOption = Annotated[
     str, typer.Option("--dataset", metavar="NAME", help="Name of the dataset; by default that of the file.")
 ]
-
-
-def register_server(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(serve)
-    app.command("mcp")(serve_assistant)
-    app.add_typer(user, name="user")
 
 
 def serve(

@@ -1,19 +1,38 @@
 """What all commands share: how errors are spelled in the shell, and what was typed is escaped."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from hubbub.cli.terminal import escaped, print_line
-from hubbub.errors import HubbubError
+from hubbub.cli.terminal import be_quiet, escaped, print_error, print_line, show_error_json
+from hubbub.errors import (
+    BudgetExceeded,
+    EngineFailed,
+    Halted,
+    HubbubError,
+    LedgerFailed,
+    Refused,
+    Unsupported,
+)
 from hubbub.escaping import escape_lines
 
-__all__ = ["make_app", "run"]
+__all__ = ["EXIT_CODES", "make_app", "run", "show_examples"]
+
+EXIT_CODES: dict[type[HubbubError], int] = {
+    BudgetExceeded: 4,
+    Refused: 3,
+    Unsupported: 3,
+    Halted: 3,
+    EngineFailed: 5,
+    LedgerFailed: 5,
+}
+"""Exit codes of errors; the first that fits. All others are 2, as errors of the command line are."""
 
 _OPTIONS = {
     "times": "--steps",
@@ -46,8 +65,8 @@ def _escaped_messages() -> Iterator[None]:
         raise
 
 
-def make_app(*commands: Callable[..., Any]) -> typer.Typer:
-    """The app with these commands; others can be added."""
+def make_app() -> typer.Typer:
+    """The app without commands."""
     app = typer.Typer(
         cls=_EscapingGroup,
         help="Differentially private queries, models and accounting.",
@@ -55,8 +74,6 @@ def make_app(*commands: Callable[..., Any]) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_hubbub)
-    for command in commands:
-        app.command()(command)
     return app
 
 
@@ -70,18 +87,62 @@ def _hubbub(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print answers and errors only; also after a command.")
+    ] = False,
 ) -> None:
     """Differentially private queries, models and accounting."""
+    del version
+    if quiet:
+        be_quiet()
 
 
-def run(app: typer.Typer) -> None:
-    """Run the command line; show a HubbubError as text, not as a traceback."""
+def run(app: typer.Typer, words: Sequence[str]) -> None:
+    """Run the command line; show a HubbubError as text or as JSON, not as a traceback.
+
+    The exit code is 0 if all was done, 2 if the command line or its input cannot be used, 3 if it is refused
+    because it could not be protected, 4 if the budget is exhausted, 5 if the engine or the ledger failed.
+    """
+    is_json = any(pair == ("--format", "json") for pair in pairwise(words)) or "--format=json" in words
     try:
-        app()
+        result = app(args=list(words), prog_name="hubbub", standalone_mode=not is_json)
     except HubbubError as problem:
-        what, why, fix = problem.render(lambda name, value: _spell(app, name, value))
-        print_line(escaped(what, "red"), ": ", escaped(why), ".\nFix: ", escaped(fix), ".", to_stderr=True)
+        _show_error(problem, app, is_json=is_json)
+        raise SystemExit(_exit_code(problem)) from None
+    except Exception as problem:
+        if not is_json or not hasattr(problem, "format_message"):
+            raise
+        show_error_json(
+            what=escape_lines(problem.format_message()),
+            why="the command line cannot be understood",
+            fix=f"see hubbub {words[0]} --help",
+            parameter=getattr(getattr(problem, "param", None), "name", None),
+            code=2,
+        )
         raise SystemExit(2) from None
+    raise SystemExit(result if isinstance(result, int) else 0)
+
+
+def _exit_code(problem: HubbubError) -> int:
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(problem, kind)), 2)
+
+
+def _show_error(problem: HubbubError, app: typer.Typer, *, is_json: bool) -> None:
+    what, why, fix = problem.render(lambda name, value: _spell(app, name, value))
+    if is_json:
+        show_error_json(what=what, why=why, fix=fix, parameter=problem.parameter, code=_exit_code(problem))
+        return
+    print_error(escaped(what, "red"), ": ", escaped(why), ".\nFix: ", escaped(fix), ".")
+
+
+def show_examples() -> None:
+    """Show what a bare `hubbub` shows."""
+    from hubbub.cli.commands import EXAMPLES
+
+    print_line("Differentially private queries, models and accounting. For example:\n")
+    for line in EXAMPLES.splitlines():
+        print_line(f"  {line}")
+    print_line("\nhubbub --help lists all commands, hubbub COMMAND --help explains one.")
 
 
 def _spell(app: typer.Typer, name: str, value: str | None) -> str:

@@ -5,14 +5,54 @@ No text is read as markup, and no letter in it steers the terminal: what is bold
 
 import json
 import sys
-from typing import IO, Any
+from enum import StrEnum
+from typing import IO, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from hubbub.escaping import escape, escape_json, escape_lines
 
-__all__ = ["bold", "escaped", "make_console", "print_line", "print_note", "to_json", "write_stdout"]
+__all__ = [
+    "FormatOption",
+    "OutputFormat",
+    "be_quiet",
+    "bold",
+    "escaped",
+    "is_quiet",
+    "make_console",
+    "print_error",
+    "print_line",
+    "print_note",
+    "show_error_json",
+    "show_json",
+    "to_json",
+    "write_stdout",
+]
+
+
+class OutputFormat(StrEnum):
+    """For people, or for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+FormatOption = Annotated[
+    OutputFormat, typer.Option("--format", metavar="text|json", help="Output format; text if omitted.")
+]
+_settings = {"is_quiet": False}
+
+
+def be_quiet(*, is_quiet: bool = True) -> None:
+    """From now on, print answers and errors only."""
+    _settings["is_quiet"] = is_quiet
+
+
+def is_quiet() -> bool:
+    """True if only answers and errors are printed."""
+    return _settings["is_quiet"]
 
 
 def make_console(
@@ -33,7 +73,17 @@ def bold(text: object) -> Text:
 
 
 def print_line(*parts: str | Text, to_stderr: bool = False) -> None:
-    """Print our own words and, between them, those of others."""
+    """Print our own words and, between them, those of others; remarks on stderr may be turned off."""
+    if not (to_stderr and is_quiet()):
+        _print(*parts, to_stderr=to_stderr)
+
+
+def print_error(*parts: str | Text) -> None:
+    """Print an error."""
+    _print(*parts, to_stderr=True)
+
+
+def _print(*parts: str | Text, to_stderr: bool) -> None:
     line = Text()
     for part in parts:
         line.append_text(part if isinstance(part, Text) else Text(escape_lines(part)))
@@ -43,6 +93,17 @@ def print_line(*parts: str | Text, to_stderr: bool = False) -> None:
 def print_note(text: str) -> None:
     """Print a remark beside the answer."""
     print_line("note: ", escaped(text), to_stderr=True)
+
+
+def show_json(value: Any) -> None:
+    """Print a value for programs."""
+    write_stdout(to_json(value, indent=2, allow_nan=False) + "\n")
+
+
+def show_error_json(*, what: str, why: str, fix: str, parameter: str | None, code: int) -> None:
+    """Print an error for programs, on stderr."""
+    error = {"what": what, "why": why, "fix": fix, "parameter": parameter, "code": code}
+    sys.stderr.write(to_json(error) + "\n")
 
 
 def write_stdout(text: str) -> None:

@@ -96,6 +96,23 @@ class Ledger:
         """
         back_up(self._store, path)
 
+    def admit(self, name: str, role: str) -> None:
+        """Give a role of the database access to a ledger in PostgreSQL.
+
+        Args:
+            name: the database role; its earlier rights end.
+            role: "reader", which sees all entries and adds none; or "spender", for the process that holds the
+                rows, which adds entries and changes none.
+        """
+        grant_role = getattr(self._store, "grant_role", None)
+        if grant_role is None:
+            raise InvalidInput(
+                "the ledger is a file, which has no roles",
+                why="only a database enforces who may read and who may charge",
+                fix="set who may read the file, or move to a ledger in PostgreSQL",
+            )
+        grant_role(name, role)
+
     @classmethod
     def restore(
         cls, location: str | Path, backup: str | Path | None = None, *, spent_since: Mapping[str, PrivacyLoss]

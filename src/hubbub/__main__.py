@@ -1,0 +1,5 @@
+"""`python -m hubbub`: the command line."""
+
+from hubbub.cli import main
+
+main()
