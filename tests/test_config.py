@@ -416,7 +416,10 @@ def test_rows_are_public_or_protected(folder):
             VISITS + 'keys = { region = ["a", "a"] }',
             "in tables.visits.keys.region, the keys of region are empty, or",
         ),
-        (VISITS + 'keys = { region = "@no.txt" }', "in tables.visits.keys.region, the file of the keys"),
+        (
+            VISITS + 'keys = { region = "@no.txt" }',
+            "in tables.visits.keys.region, no.txt, with the keys of region, cannot be read",
+        ),
         (VISITS + 'keys = { ward = "9:1" }', "in tables.visits.keys.ward, the keys of ward are no range"),
         (
             VISITS + 'types = { x = "number" }\nkeys = { x = "a,b" }',

@@ -54,8 +54,8 @@ def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | 
             lines = file.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError):
             raise InvalidInput(
-                f"the file of the keys of {name} cannot be read",
-                why="it has one key a line, in UTF-8",
+                f"{text[1:]}, with the keys of {name}, cannot be read",
+                why="it is a file with one key a line, in UTF-8",
                 fix="give the path of such a file, as @keys.txt",
             ) from None
         return [line for line in lines if line]

@@ -32,7 +32,7 @@ def check_output_path(path: str | Path, endings: Sequence[str] = ()) -> Path:
     original = Path(path)
     ending, target = original.suffix.lower(), Path(os.path.realpath(original))
     if target.is_dir():
-        raise _cannot_write("it is a folder")
+        raise _cannot_write(original, "it is a folder")
     if endings and ending not in endings:
         raise InvalidInput(
             f"the output ends in {ending or 'nothing'}",
@@ -40,18 +40,18 @@ def check_output_path(path: str | Path, endings: Sequence[str] = ()) -> Path:
             fix=f"use one of: {', '.join(filter(None, endings))}",
         )
     if target.exists() and not target.is_file():
-        raise _cannot_write("it is no plain file")
+        raise _cannot_write(original, "it is no plain file")
     if not target.parent.is_dir():
-        raise _cannot_write("its folder does not exist")
+        raise _cannot_write(original, "its folder does not exist")
     if CONFIG_NAME in {original.name, target.name} or str(target) in _GUARDED or _is_kept(target):
         raise _would_be_lost()
     if target.exists() and not os.access(target, os.W_OK):
-        raise _cannot_write("the file may not be written")
+        raise _cannot_write(original, "the file may not be written")
     try:  # to know is to try: a disk may be full, or only to read
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hubbub-"):
             pass
     except OSError as problem:
-        raise _cannot_write(problem.strerror) from None
+        raise _cannot_write(original, problem.strerror) from None
     return target
 
 
@@ -80,7 +80,7 @@ def _written(target: Path, content: str | Callable[[Path], object]) -> None:
                 content(part)
             part.replace(target)
     except OSError as problem:
-        raise _cannot_write(problem.strerror) from None
+        raise _cannot_write(target, problem.strerror) from None
 
 
 def _is_kept(target: Path) -> bool:
@@ -109,9 +109,9 @@ def _would_be_lost() -> Refused:
     )
 
 
-def _cannot_write(why: str | None) -> InvalidInput:
+def _cannot_write(path: Path, why: str | None) -> InvalidInput:
     return InvalidInput(
-        "the output cannot be written",
+        f"the output {path} cannot be written",
         why=(why or "the system refused").lower(),
         fix="pass a file in a folder that may be written to",
     )

@@ -58,7 +58,7 @@ def test_a_delta_is_below_1_in_the_population(words):
     assert run(*words, "--delta", "0.001").code == 0
     for extra in (("--delta", "0.01", "--population", "100"), ("--delta", "0.0011"), ("--delta", "0.99")):
         out = run(*words, *extra)
-        assert out.code == 2
+        assert out.code == 3
         assert out.stdout == ""
         assert "--population" in out.stderr or "1/population" in out.stderr
 
@@ -136,7 +136,7 @@ def test_help_says_that_cells_are_disjoint():
         (["error"], "neither or both"),
         (["error", "--epsilon", "1", "--within", "3"], "neither or both"),
         (["choose", "fever=1.5", "--epsilon", "1"], "a count is not an integer"),
-        (["choose", "fever", "--epsilon", "1"], "a count is not a number"),
+        (["choose", "fever", "--epsilon", "1"], "fever has no count"),
         (["choose", "fever=-5", "cough=2", "--epsilon", "1"], "a count is below zero"),
         (["choose", "fever=5", "cough=2", "fever=3", "--epsilon", "1"], "a candidate is given twice"),
         (["choose", "fever=5", "=2", "--epsilon", "1"], "a candidate has no name"),

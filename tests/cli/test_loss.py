@@ -280,7 +280,7 @@ def test_format_that_contradicts_the_extension_is_refused(tmp_path, name, form, 
     file = tmp_path / name
     out = run("loss", "--pure", "1", "--output", str(file), *(("--format", form) if form else ()))
     assert out.code == 2
-    assert out.stderr.startswith(f"the output ends in {file.suffix}")
+    assert f"the output ends in {file.suffix}" in out.stderr
     assert fitting in out.stderr
     assert not file.exists()
 
@@ -289,7 +289,8 @@ def test_format_that_contradicts_the_extension_is_refused(tmp_path, name, form, 
 def test_unwritable_file_is_a_hubbub_error(tmp_path, place):
     out = run("loss", "--pure", "1", "--output", str(tmp_path / place))
     assert out.code == 2
-    assert out.stderr.startswith("the output cannot be written")
+    assert out.stderr.startswith("the output ")
+    assert "cannot be written: " in out.stderr
 
 
 @pytest.mark.slow
@@ -377,7 +378,7 @@ def test_progress_bar_is_full_only_at_the_end(monkeypatch):
 )
 def test_bad_input_gives_one_line_without_traceback(words, what):
     out = run("loss", *words)
-    assert out.code == 2
+    assert out.code in {2, 3}
     assert out.stdout == ""
     assert out.stderr.startswith(what)
     assert "Fix" in out.stderr

@@ -93,5 +93,5 @@ def test_synthetic_rows_from_data_are_charged_and_can_be_made_again(people):
 def test_synthetic_rows_need_a_price_and_a_file_format(people):
     assert run("synthesize", "people.csv", "--unit", "row", "--output", "rows.csv").code == 2
     assert run("synthesize", "people.csv", *OPTIONS, "--output", "rows.xlsx").code == 2
-    assert run("synthesize", "people.csv", *OPTIONS, "--output", "people.csv").code == 2
+    assert run("synthesize", "people.csv", *OPTIONS, "--output", "people.csv").code == 3
     assert sorted(path.name for path in people.iterdir()) == ["people.csv"]

@@ -8,9 +8,21 @@ HEAD = """# The command line
 
 Made by `make docs` from the commands themselves. The guide to queries is [queries](queries.md).
 
-Numbers are written as 0.5, 1/2 or 1e-6. An error is shown as text, with the exit code 2. Colours and
-progress bars appear on terminals only; `NO_COLOR=1` turns colours off. `hubbub --install-completion` makes
-the shell complete names.
+Numbers are written as 0.5, 1/2 or 1e-6. Colours and progress bars appear on terminals only; `NO_COLOR=1`
+turns colours off, `--quiet` all remarks. `hubbub --install-completion` makes the shell complete names, also
+of columns and tables of a `hubbub.toml`. `python -m hubbub` is the same command.
+
+With `--format json` answers are JSON on stdout, and errors JSON on stderr, with `what`, `why`, `fix`,
+`parameter` and `code`, which is the exit code:
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | `hubbub audit` or `hubbub ledger verify` found a violation |
+| 2 | the command line, a file or a value cannot be used |
+| 3 | refused: it could not be protected, or contradicts what the owner declared |
+| 4 | the budget is exhausted |
+| 5 | the engine or the ledger failed |
 """
 _COMMAND = ("-m", "typer", "hubbub.cli.app", "utils", "docs", "--name", "hubbub")
 

@@ -88,6 +88,10 @@ COMMANDS = {
         "serve:serve",
         "Serve datasets to a team: PostgreSQL clients, REST and a page, over one budget. See docs/serve.md.",
     ),
+    "mcp": Command(
+        "serve:serve_assistant",
+        "Let an assistant on this machine ask, by the Model Context Protocol over stdio, as a user.",
+    ),
     "user": Command("serve:user", "People who may use a server: hubbub user add ada --role analyst"),
     "release": Command(
         "mechanisms:release",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from hubbub.accounting.budget import LARGE_EPSILON
+from hubbub.cli.completion import complete_column, complete_pair, complete_table
 from hubbub.cli.options import (
     parse_above_zero,
     parse_bounds,
@@ -69,7 +70,9 @@ class DatasetOptions:
     keys: Annotated[
         Pairs,
         typer.Option(
-            metavar="COL=A,B,C", help="Public group keys; or COL=0:99, or COL=@FILE with one key per line."
+            metavar="COL=A,B,C",
+            help="Public group keys; or COL=0:99, or COL=@FILE with one key per line.",
+            autocompletion=complete_pair,
         ),
     ] = None
     allow_large_epsilon: LargeEpsilon = False
@@ -79,6 +82,7 @@ class DatasetOptions:
             metavar="COLUMN|row",
             help="The privacy unit: a column, or 'row' if each row is one person.",
             rich_help_panel=_DATA,
+            autocompletion=complete_column,
         ),
     ] = None
     table: Annotated[
@@ -89,6 +93,7 @@ class DatasetOptions:
             help="Name of the table in the query; of a database, its table, or NAME=TABLE; repeatable. "
             "NAME=FILE adds another protected table.",
             rich_help_panel=_DATA,
+            autocompletion=complete_table,
         ),
     ] = None
     types: Annotated[
@@ -98,6 +103,7 @@ class DatasetOptions:
             metavar="COL=TYPE",
             help="Type of a column: number, text, boolean, date or timestamp.",
             rich_help_panel=_DATA,
+            autocompletion=complete_pair,
         ),
     ] = None
     public: Annotated[
@@ -134,6 +140,7 @@ class DatasetOptions:
             metavar="COL[,COL]",
             help="Columns in the names of a folder's folders, such as year for year=2026.",
             rich_help_panel=_DATA,
+            autocompletion=complete_column,
         ),
     ] = None
     window: Annotated[
@@ -308,6 +315,7 @@ class QueryOptions(DatasetOptions):
         typer.Option(
             metavar="COL=LO:HI",
             help="Public bounds, to clamp values; COL=auto estimates them privately.",
+            autocompletion=complete_pair,
         ),
     ] = None
     rows_per_unit: Annotated[

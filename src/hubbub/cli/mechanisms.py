@@ -250,7 +250,14 @@ def _parse_name(score: str) -> str:
 
 def _parse_count(score: str) -> int:
     """Parse a count; that nobody lowers one (monotonicity) is why half the noise is enough."""
-    typed = parse_number(score.partition("=")[2], "a count")
+    name, equals, text = score.partition("=")
+    if not equals:
+        raise InvalidInput(
+            f"{name.strip()} has no count",
+            why="the candidate with the largest one is selected",
+            fix="pass NAME=COUNT, as fever=120",
+        )
+    typed = parse_number(text, f"the count of {name.strip()}")
     if typed.denominator != 1 or typed < 0:
         raise InvalidInput(
             "a count is below zero" if typed < 0 else "a count is not an integer",

@@ -66,7 +66,12 @@ def parse_above_zero(text: str, name: str) -> Fraction:
 
 def parse_count(text: str, name: str) -> int:
     """Parse an integer of at least 1."""
-    return parse_integer(parse_number(text, name), name)
+    try:
+        return parse_integer(parse_number(text, name), name)
+    except InvalidInput as problem:
+        if not problem.what.endswith("is not a number"):
+            raise
+        raise invalid_number(name, "is not a number", why="it is a count", fix="write it as 10") from None
 
 
 def parse_share(text: str, name: str) -> Fraction:

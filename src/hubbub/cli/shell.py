@@ -12,12 +12,14 @@ from typer.core import TyperGroup
 
 from hubbub.cli.terminal import be_quiet, escaped, print_error, print_line, show_error_json
 from hubbub.errors import (
+    AccessDenied,
     BudgetExceeded,
     EngineFailed,
     Halted,
     HubbubError,
     LedgerFailed,
     Refused,
+    Unavailable,
     Unsupported,
 )
 from hubbub.escaping import escape_lines
@@ -29,6 +31,8 @@ EXIT_CODES: dict[type[HubbubError], int] = {
     Refused: 3,
     Unsupported: 3,
     Halted: 3,
+    AccessDenied: 3,
+    Unavailable: 5,
     EngineFailed: 5,
     LedgerFailed: 5,
 }

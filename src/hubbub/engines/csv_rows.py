@@ -171,22 +171,22 @@ def read_header(path: Path, csv_format: CsvFormat) -> tuple[str, ...]:
         with open_bytes(path) as file:
             first = next(_read_chunks(file, csv_format), b"")
     except OSError:
-        raise _missing_header() from None
+        raise _missing_header(path) from None
     parser = _RecordParser(sys.maxsize, csv_format)
     # A quote that stays open would read rows as names.
     has_ended = parser.feed(first if first.endswith(b"\n") or len(first) >= _CHUNK_BYTES else first + b"\n")
     try:
         names = tuple((field or b"").decode(csv_format.encoding).strip() for field in parser.fields)
     except UnicodeDecodeError:
-        raise _missing_header() from None
+        raise _missing_header(path) from None
     if not has_ended or not any(names) or not all(is_valid_text(name) and "\r" not in name for name in names):
-        raise _missing_header()
+        raise _missing_header(path)
     return names
 
 
-def _missing_header() -> InvalidInput:
+def _missing_header(path: Path) -> InvalidInput:
     return InvalidInput(
-        "the CSV file has no header that can be read",
+        f"{path.name} has no header that can be read",
         why="its first line must name the columns, in the declared encoding, with no line break in a name",
         fix="add a header line, or declare the encoding",
     )

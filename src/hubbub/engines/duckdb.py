@@ -371,7 +371,10 @@ class DuckDB:
         protect_paths(*list_files(rows))
         if isinstance(rows, (str, Path)):
             self._fingerprints[name] = ["file", os.path.realpath(rows)]
-            return self._register_files(name, str(rows), source)
+            try:
+                return self._register_files(name, str(rows), source)
+            except duckdb.Error as problem:
+                raise _open_failed(problem, Path(rows).name) from None
         self._fingerprints[name] = None
         return self._register_frame(name, rows), ()
 
@@ -578,10 +581,10 @@ def _query_failed() -> EngineFailed:
     )
 
 
-def _open_failed(problem: duckdb.Error) -> InvalidInput:
+def _open_failed(problem: duckdb.Error, name: str = "the data") -> InvalidInput:
     kind = type(problem).__name__.removesuffix("Exception")
     return InvalidInput(
-        f"the data cannot be opened ({kind})",
+        f"{name} cannot be opened ({kind})",
         why="the engine refuses it; its message may contain data, so it is not shown",
         fix="check that the file is complete, readable, and in the format that its name says",
     )

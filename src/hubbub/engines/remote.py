@@ -35,6 +35,7 @@ from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 
 __all__ = ["BATCH_ROWS", "Relation", "RemoteColumn", "RemoteEngine", "quoted_column"]
 
+_NOT_RUN = "the engine could not run the query"
 BATCH_ROWS = 1 << 16
 """Rows of a result that are held at a time."""
 
@@ -225,7 +226,7 @@ class RemoteEngine(ABC):
     # Errors
 
     @contextmanager
-    def _guard(self, what: str = "the engine could not run the query") -> Iterator[None]:
+    def _guard(self, what: str = _NOT_RUN) -> Iterator[None]:
         """Replace the engine's errors by ours: its messages contain the query, and may contain data."""
         try:
             with self._silence():
@@ -234,7 +235,9 @@ class RemoteEngine(ABC):
             raise
         except Exception as problem:  # noqa: BLE001 - any message may contain data
             why, fix = self._explain(problem)
-            raise EngineFailed(what, why=why, fix=f"{fix}; {RETRY_HINT}") from None
+            # Where it was only opened, nothing is charged.
+            hint = f"{fix}; {RETRY_HINT}" if what == _NOT_RUN else fix
+            raise EngineFailed(what, why=why, fix=hint) from None
 
 
 def quoted_column(name: str) -> exp.Column:

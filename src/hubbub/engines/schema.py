@@ -8,6 +8,7 @@ holds integers or floats, and doubles never overflow into an error.
 import enum
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -539,9 +540,11 @@ class KeyList(Sequence[Key]):
 
 def refuse_duplicate_names(names: Sequence[str], table: str) -> None:
     """Refuse two columns that differ only in case: DuckDB would rename one of them."""
-    if len({name.lower() for name in names}) < len(names):
+    counts = Counter(name.lower() for name in names)
+    doubles = [name for name in names if counts[name.lower()] > 1]
+    if doubles:
         raise InvalidInput(
-            f"two columns of {table} have one name, or names that differ only in case",
+            f"two columns of {table} have one name, or names that differ only in case ({', '.join(doubles)})",
             why="SQL cannot distinguish them, and a query could read the wrong one",
             fix="rename one of them",
         )

@@ -32,9 +32,9 @@ def open_store(location: str | Path, *, read_only: bool = False, for_restore: bo
         return PostgresStore(str(location), read_only=read_only, for_restore=for_restore)
     if read_only and not Path(location).exists():
         raise InvalidInput(
-            "there is no ledger at this location",
+            f"there is no ledger {location}",
             why="reading does not create one",
-            fix="pass the path of a ledger",
+            fix="pass the path of a ledger; hubbub budget open creates one",
         )
     return SQLiteStore(location, read_only=read_only)
 

@@ -5,7 +5,7 @@ Entries store what was done (events), not epsilons: these are computed from it.
 Proof: docs/proofs/ledger.md
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -171,7 +171,7 @@ class Ledger:
         opening = self._store.read(lambda transaction: Entries(transaction).opening(name))
         if opening is None:
             if unit is None or budget is None:
-                raise missing_account_error(name, family)
+                raise missing_account_error(name, family, self.accounts())
             claimed, new_unit, new_budget = data or {}, unit, budget
 
             def work(transaction: Transaction) -> dict[str, Any]:
@@ -342,10 +342,10 @@ def _refuse_second_budget(entries: Entries, family: str, unit: Unit) -> None:
             )
 
 
-def missing_account_error(name: str, family: str) -> InvalidInput:
+def missing_account_error(name: str, family: str, others: Sequence[str] = ()) -> InvalidInput:
     """The refusal of an account that does not exist, where nothing says how to open it."""
     return InvalidInput(
         f"there is no account {name!r}",
         why="a new account needs a unit and a budget",
-        fix=f"{{open_account={family}}}",
+        fix=(f"use one of: {', '.join(others)}; or " if others else "") + f"{{open_account={family}}}",
     )

@@ -304,6 +304,12 @@ def _store_error(problem: BaseException) -> LedgerFailed:
             why="charges are made one after the other, so that none is lost",
             fix="try again",
         )
+    if type(problem).__name__ == "InsufficientPrivilege":
+        return LedgerFailed(
+            "the database role may not do this with the ledger",
+            why="it was not admitted, or as a reader only",
+            fix="ask the ledger's owner: hubbub ledger admit ROLE --role spender",
+        )
     return LedgerFailed(
         f"the ledger's database cannot be used ({type(problem).__name__})",
         why="nothing runs unless its charge is committed",

@@ -428,6 +428,12 @@ def _store_error(problem: BaseException) -> LedgerFailed:
             why="charges are made one after the other, so that none is lost",
             fix="try again",
         )
+    if "not a database" in str(problem):
+        return LedgerFailed(
+            "the file that is given as the ledger is none",
+            why="it has another format",
+            fix="pass the path of a ledger, or of a file that does not exist yet",
+        )
     return LedgerFailed(
         f"the ledger's file cannot be used ({type(problem).__name__})",
         why="nothing runs unless its charge is on the disk",

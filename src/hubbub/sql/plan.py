@@ -478,7 +478,9 @@ def make_plan(
     compile(query.rows)
     if (epsilon is None) == (error is None):
         raise InvalidInput(
-            "neither or both of {epsilon} and {error} are given",
+            "neither {epsilon} nor {error} is given"
+            if error is None
+            else "both {epsilon} and {error} are given",
             why="each determines the other",
             fix="give exactly one of {epsilon} and {error}",
         )
