@@ -1,6 +1,6 @@
 """Audits of the peers' mechanisms, in their own environment: what is claimed, and what an audit finds.
 
-.venv-bench/bin/python benchmarks/audit_peers.py [opendp] [pydp] [diffprivlib]
+.venv-bench/bin/python benchmarks/audit_peers.py [opacus] [opendp] [pydp] [diffprivlib]
 
 Every mechanism at ε = 1 (and δ = 1e-5), the sum of one row against that of none, 99.9 % confidence, 20,000
 samples.
@@ -101,7 +101,60 @@ def diffprivlib():
         examine(name, lambda rows, m=mechanism, kind=kind: m.randomise(kind(sum(rows))), claim)
 
 
+def opacus():
+    """One epoch of four lots, noise multiplier 0.4: one example with a gradient of 1, or 0, among seven of 0.
+
+    `poisson_sampling=False` shuffles; the accountant computes the ε of Poisson samples all the same.
+    """
+    import torch
+    from opacus import PrivacyEngine
+
+    torch.set_num_threads(1)
+
+    def make(rows, *, poisson):
+        examples = torch.zeros(8, 1)
+        examples[0, 0] = float(sum(rows))
+        model, engine = torch.nn.Linear(1, 1, bias=False), PrivacyEngine(accountant="prv")
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(examples), batch_size=2, shuffle=True
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        model, optimizer, loader = engine.make_private(
+            module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=0.4, max_grad_norm=1.0,
+            poisson_sampling=poisson,
+        )  # fmt: skip
+        return model, optimizer, loader, engine
+
+    def subject(*, poisson):
+        made = {}
+
+        def epoch(rows):
+            key = float(sum(rows))
+            if key not in made:
+                made[key] = make(rows, poisson=poisson)
+            model, optimizer, loader, _ = made[key]
+            steps = []
+            for (batch,) in loader:
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.pre_step()
+                weight = next(model.parameters())
+                steps.append(float(weight.grad) * optimizer.expected_batch_size)
+            return steps
+
+        return epoch
+
+    # What the accountant says after one epoch: a large δ, so that the body of the law decides.
+    delta = 0.4
+    *_, loader, engine = make([1], poisson=False)
+    engine.accountant.history = [(0.4, 1 / len(loader), len(loader))]
+    claim = Claim.approximate(float(engine.get_epsilon(delta)), delta)
+    for name, poisson in (("poisson_sampling=False", False), ("poisson_sampling=True", True)):
+        examine(f"PrivacyEngine, {name}", subject(poisson=poisson), claim, samples=6000)
+
+
 PEERS = {
+    "opacus": (opacus, "opacus"),
     "opendp": (opendp, "opendp"),
     "pydp": (pydp, "python-dp"),
     "diffprivlib": (diffprivlib, "diffprivlib"),

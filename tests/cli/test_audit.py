@@ -103,6 +103,20 @@ def test_no_violation_has_exit_code_0(pairs):
     assert "--times" in found.stdout
 
 
+def test_modules_of_this_folder_are_subjects(tmp_path, monkeypatch):
+    (tmp_path / "answers_of_this_folder.py").write_text("def rows(database):\n    return len(database)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    found = run("audit", "answers_of_this_folder:rows", "--epsilon", "1", "--samples", "600", *SURE)
+    assert found.code == 1, found.stderr
+
+
+def test_query_that_cannot_be_planned_is_refused(pairs):
+    found = run("audit", "--sql", "SELECT value FROM data", "--epsilon", "1", "--pairs", pairs)
+    assert found.code == 2
+    assert "GROUP BY" in found.stderr
+
+
 def test_json_is_for_programs():
     found = run(
         "audit", f"{SUBJECTS}:returns_rows", "--epsilon", "1", "--samples", "600", "--format", "json", *SURE

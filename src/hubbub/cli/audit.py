@@ -1,6 +1,7 @@
 """`hubbub audit`: does a mechanism keep its promise?"""
 
 import shlex
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -210,6 +211,9 @@ def _open_subject(address: dict[str, Any]) -> Subject:
     where = str(address["subject"])
     if "://" in where:
         return EndpointSubject(where, times)
+    # A module of this folder; at the end, so that it replaces no other one.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     return make_subject(load_function(where), times=times, batch=bool(address.get("batch")))
 
 
