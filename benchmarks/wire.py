@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.remove(str(Path(__file__).parent))  # another `server` would be found in it
 
 import psycopg
 
