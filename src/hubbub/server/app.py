@@ -12,11 +12,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hubbub.errors import HubbubError
+from hubbub.server.console import make_console_routes, texts
+from hubbub.server.console.pages import render_status
 from hubbub.server.descriptions import status_of
 from hubbub.server.requests import error_document
 from hubbub.server.rest import make_routes
@@ -42,14 +44,14 @@ _HSTS = "max-age=31536000"
 
 
 def make_app(service: Service, routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return the application: the REST interface, and the routes of other doors.
+    """Return the application: the REST interface, the console, and the routes of other doors.
 
     Args:
         service: what all doors call.
-        routes: of other doors, such as the console.
+        routes: of other doors.
     """
     app = Starlette(
-        routes=[*make_routes(service), *routes],
+        routes=[*make_routes(service), *make_console_routes(service), *routes],
         middleware=[Middleware(_Guard, service=service)],
         exception_handlers={HubbubError: _handle_error, HTTPException: _handle_status},
     )
@@ -78,8 +80,10 @@ _WORDS = {
 }
 
 
-async def _handle_status(_: Request, problem: Exception) -> Response:
+async def _handle_status(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
+    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/"):
+        return HTMLResponse(render_status(texts.NO_PAGE), problem.status_code, dict(problem.headers or {}))
     return _refusal(problem.status_code, problem.headers)
 
 

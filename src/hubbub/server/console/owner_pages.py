@@ -1,0 +1,205 @@
+"""The page of the owner: people, budgets, pauses, requests, the ledger and the audit log."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hubbub.ledger.entries import Entry
+from hubbub.ledger.verify import VerificationReport
+from hubbub.server.console import texts
+from hubbub.server.console.layout import (
+    Frame,
+    address,
+    button_form,
+    field,
+    format_time,
+    render_meter,
+    render_page,
+    render_table,
+)
+from hubbub.server.console.markup import Html, element, join
+from hubbub.server.records import AuditRecord, BudgetReport, RaiseRequest, Role
+
+__all__ = ["Management", "render_management"]
+
+_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Management:
+    """All that an owner's page shows."""
+
+    dataset: str
+    people: Mapping[str, Role]
+    budget: BudgetReport
+    raises: Sequence[RaiseRequest]
+    entries: Sequence[Entry]
+    audit: Sequence[AuditRecord]
+    verification: VerificationReport | None = None
+    """Where the owner asked for it."""
+    audit_problems: Sequence[str] | None = None
+    message: str = ""
+
+
+def render_management(frame: Frame, state: Management) -> str:
+    """Return the page on which an owner manages a dataset."""
+    target = address("datasets", state.dataset, "manage")
+    return render_page(
+        frame,
+        f"{state.dataset}: {texts.MANAGE}",
+        element("p", state.message, class_="notice", role="status") if state.message else None,
+        _section("budget", texts.BUDGET, render_meter(state.budget), _render_pause(frame, state, target)),
+        _section("people", texts.PEOPLE, _render_people(frame, state, target)),
+        _section("raises", texts.RAISES, _render_raises(frame, state, target)),
+        _section("ledger", texts.LEDGER, _render_ledger(frame, state, target)),
+        _section("audit", texts.AUDIT_LOG, _render_audit(frame, state, target)),
+        heading=texts.MANAGE,
+    )
+
+
+def _section(identity: str, title: str, *content: object) -> Html:
+    return element(
+        "section",
+        element("h2", title, id=f"{identity}-title"),
+        *content,
+        id=identity,
+        aria_labelledby=f"{identity}-title",
+    )
+
+
+def _render_pause(frame: Frame, state: Management, target: str) -> Html:
+    if state.budget.is_paused:
+        return join(
+            element("p", texts.PAUSED, class_="notice"),
+            button_form(frame, target, texts.RESUME, None, action="resume"),
+        )
+    return join(
+        button_form(frame, target, texts.PAUSE, None, action="pause"),
+        element("p", texts.PAUSE_ALL, class_="small"),
+    )
+
+
+def _render_people(frame: Frame, state: Management, target: str) -> Html:
+    rows = [
+        (
+            name,
+            role.value,
+            *state.budget.analysts.get(name, ("", "")),
+        )
+        for name, role in state.people.items()
+    ]
+    options = [
+        element("option", role.value, value=role.value, selected=role is Role.ANALYST) for role in Role
+    ]
+    names = element("datalist", [element("option", value=name) for name in state.people], id="known")
+    roles = element(
+        "form",
+        frame.csrf,
+        element("h3", texts.GIVE_ROLE),
+        field(texts.USER, "user", required=True, list="known", id="role-user"),
+        element("label", texts.ROLE_LABEL, for_="role"),
+        element("select", options, element("option", texts.ROLE_NONE, value="none"), id="role", name="role"),
+        element("div", _button(texts.GIVE_ROLE, "role"), class_="actions"),
+        method="post",
+        action=target,
+        class_="panel",
+    )
+    grants = element(
+        "form",
+        frame.csrf,
+        element("h3", texts.GRANT),
+        field(texts.ANALYST, "user", required=True, list="known", id="grant-user"),
+        field("ε", "epsilon", required=True, inputmode="decimal"),
+        field("δ", "delta", "0", inputmode="decimal"),
+        element("p", texts.GRANT_HINT, class_="small"),
+        element("div", _button(texts.GRANT, "grant"), class_="actions"),
+        method="post",
+        action=target,
+        class_="panel",
+    )
+    head = (texts.USER, texts.ROLE_LABEL, texts.GRANTED, texts.SPENT)
+    return join(
+        render_table(texts.PEOPLE, head, rows, (2, 3)),
+        names,
+        element("div", roles, grants, class_="fields wide"),
+    )
+
+
+def _button(words: str, action: str) -> Html:
+    return element("button", words, type="submit", name="action", value=action)
+
+
+def _render_raises(frame: Frame, state: Management, target: str) -> Html:
+    rows = [
+        (
+            format_time(each.timestamp),
+            each.analyst,
+            each.epsilon,
+            each.delta,
+            each.requester,
+            join(
+                button_form(
+                    frame, target, texts.APPROVE, f"{texts.APPROVE}: {each.analyst}",
+                    action="approve", request=each.request_id,
+                ),
+                button_form(
+                    frame, target, texts.REFUSE, f"{texts.REFUSE}: {each.analyst}",
+                    action="refuse", request=each.request_id,
+                ),
+            ),
+        )
+        for each in state.raises
+    ]  # fmt: skip
+    head = (texts.TIME, texts.ANALYST, "ε", "δ", texts.REQUESTER, texts.ACTION)
+    return render_table(texts.RAISES, head, rows)
+
+
+def _render_ledger(frame: Frame, state: Management, target: str) -> Html:
+    report = None
+    if state.verification is not None:
+        is_right = state.verification.ok
+        words = (
+            texts.LEDGER_OK.format(count=state.verification.entries)
+            if is_right
+            else texts.LEDGER_BAD.format(problem=state.verification.problem)
+        )
+        report = element("p", words, class_="good" if is_right else "bad", role="status")
+    rows = [
+        (
+            entry.number,
+            format_time(entry.timestamp),
+            entry.kind,
+            entry.analyst or texts.OWNER,
+            element("code", entry.digest[:16]),
+        )
+        for entry in list(reversed(state.entries))[:_SHOWN]
+    ]
+    head = (texts.ENTRY, texts.TIME, texts.KIND, texts.WHO, texts.DIGEST)
+    return join(
+        button_form(frame, target, texts.VERIFY, f"{texts.VERIFY}: {texts.LEDGER}", action="verify"),
+        report,
+        render_table(texts.LEDGER, head, rows),
+    )
+
+
+def _render_audit(frame: Frame, state: Management, target: str) -> Html:
+    report = None
+    if state.audit_problems is not None:
+        is_right = not state.audit_problems
+        words = texts.AUDIT_OK if is_right else texts.AUDIT_BAD
+        report = element("p", words, class_="good" if is_right else "bad", role="status")
+    rows = [
+        (
+            record.number,
+            format_time(record.timestamp),
+            record.user,
+            record.action,
+            ", ".join(f"{name}: {value}" for name, value in record.detail.items() if value is not None),
+        )
+        for record in list(reversed(state.audit))[:_SHOWN]
+    ]
+    head = (texts.ENTRY, texts.TIME, texts.WHO, texts.ACTION, texts.DETAIL)
+    return join(
+        button_form(frame, target, texts.VERIFY, f"{texts.VERIFY}: {texts.AUDIT_LOG}", action="verify-audit"),
+        report,
+        render_table(texts.AUDIT_LOG, head, rows),
+    )
