@@ -69,7 +69,7 @@ def test_tokens_in_addresses_do_not_count(service):
 
 
 def test_requests_of_one_user_are_limited(tmp_path):
-    service = open_hospital(tmp_path / "hospital", "requests_per_minute = 12")
+    service = open_hospital(tmp_path / "hospital", "requests_per_minute = 12\npublic = true")
     try:
         ada, bob = (Client(service, make_token(service, user)) for user in ("ada", "bob"))
         codes = [ada.get(f"{VISITS}/budget").status_code]
@@ -78,6 +78,11 @@ def test_requests_of_one_user_are_limited(tmp_path):
         assert len(codes) > 10
         assert codes[-1] == 429
         assert bob.get(f"{VISITS}/budget").status_code == 200
+        strangers = [
+            Client(service).get(f"{VISITS}/{page}").status_code for page in ("label", "publications") * 20
+        ]
+        assert strangers[0] == 200
+        assert 429 in strangers
     finally:
         service.close()
 

@@ -152,6 +152,8 @@ class Library:
         hosted = self._service.find(dataset) if dataset in self._service.names() else None
         if hosted is None or not hosted.is_public:
             self._service.authorize(principal, dataset, Role.READER)
+        else:
+            self._service.limit_rate(principal)
         return self.publications(dataset)
 
     def read_one(self, principal: Principal, dataset: str, entry: int) -> Publication:

@@ -139,7 +139,7 @@ class Service:
                 f"only an {role} may do this", why="roles protect the budget and other people's questions",
                 fix="ask the owner of the dataset",
             )  # fmt: skip
-        self._limit_rate(principal)
+        self.limit_rate(principal)
         return self._hosted[dataset], current
 
     def payer(self, principal: Principal, dataset: str) -> str:
@@ -147,8 +147,8 @@ class Service:
         own = self.auth.roles(Principal(principal.user)).get(dataset)
         return OWNER if own is Role.OWNER else principal.user
 
-    def _limit_rate(self, principal: Principal) -> None:
-        """A bucket for each user, filled continuously; in this process only."""
+    def limit_rate(self, principal: Principal) -> None:
+        """Refuse too many requests of one user, or of all who have not signed in; in this process only."""
         most = self.settings.requests_per_minute
         with self._bucket_lock:
             level, when = self._buckets.get(principal.user, (float(most), time.monotonic()))
@@ -166,7 +166,7 @@ class Service:
 
     def datasets(self, principal: Principal) -> list[DatasetSummary]:
         """Return the datasets in which somebody has a role."""
-        self._limit_rate(principal)
+        self.limit_rate(principal)
         out = []
         for name, role in self.auth.roles(principal).items():
             if name in self._hosted:
@@ -497,6 +497,7 @@ class Service:
 
         On a public dataset everybody may see it, also without signing in.
         """
+        self.limit_rate(principal)
         role = self.auth.roles(principal).get(dataset) if principal.user else None
         hosted = self._hosted.get(dataset)
         if hosted is None or (role is None and not hosted.is_public):
