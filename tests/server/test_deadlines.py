@@ -7,6 +7,7 @@ import time
 import pytest
 
 from hubbub.errors import EngineFailed, InvalidInput
+from hubbub.ledger import Ledger
 from hubbub.server.hosting import HostedDataset
 from hubbub.server.records import Question
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
@@ -126,3 +127,25 @@ def test_plans_wait_for_no_query(service):
     hosted = service.find("visits")
     assert isinstance(hosted, HostedDataset)
     assert hosted.dataset_of("ada").tables is hosted.sources.engine.tables
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_computed_is_stored_when_the_server_stops(tmp_path):
+    service = open_hospital(tmp_path / "hospital", deadlines="[1, 600]")
+    ada = service.auth.sign_in("ada", PASSWORD)
+    question = Question(COUNT, epsilon=0.01, deadline=600)
+
+    async def leave():
+        task = asyncio.create_task(service.ask(ada, "visits", question))
+        while not any(item.sql == COUNT for item in service.history(ada, "visits")):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(1)  # it is charged, and most likely computed
+        task.cancel()
+
+    asyncio.run(leave())
+    service.close()
+
+    with Ledger.open(tmp_path / "hospital" / "visits.ledger") as ledger:
+        assert ledger.verify().ok
+        [charge] = [entry.number for entry in ledger.account("visits").entries() if entry.kind == "charge"]
+        assert ledger.account("visits").get_release(charge) is not None

@@ -13,11 +13,12 @@ Proof: docs/proofs/deadlines.md
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from sqlglot import exp
@@ -130,11 +131,9 @@ class HostedDataset:
         self._opening = threading.Lock()
         self._sources: OpenedSources | None = None
         self._datasets: dict[str, Dataset] = {}
-        self._free: SimpleQueue[_Slot] = SimpleQueue()
         self._all_slots = [_Slot() for _ in range(self.slots)]
-        for slot in self._all_slots:
-            self._free.put(slot)
-        self._waiting = 0
+        self._free = list(self._all_slots)
+        self._waiting: deque[SimpleQueue[_Slot | None]] = deque()
         self._stopping = threading.Event()
 
     # Opening
@@ -180,12 +179,20 @@ class HostedDataset:
         assert isinstance(ledger, Ledger)
         return ledger.verify()
 
-    def close(self) -> None:
-        """Stop what runs, and close all engines and the ledger."""
-        self._stopping.set()
+    def stop(self) -> None:
+        """Take no more questions; what was computed is stored at once, and what still runs is stopped."""
+        with self._opening:
+            self._stopping.set()
+            while self._waiting:
+                self._waiting.popleft().put(None)
         for slot in self._all_slots:
             if slot.sources is not None:
                 slot.engine.interrupt()
+
+    def close(self) -> None:
+        """Close all engines and the ledger, once nothing runs."""
+        for slot in self._all_slots:
+            if slot.sources is not None:
                 slot.engine.close()
         if self._sources is not None:
             self._sources.engine.close()
@@ -251,31 +258,36 @@ class HostedDataset:
             if slots:
                 if run.leaves is not None:
                     self._stopping.wait(max(0.0, run.leaves - time.monotonic()))
-                self._free.put(slots[0])
+                self._give_slot(slots[0])
 
     def _take_slot(self) -> _Slot:
-        """Wait for a slot, and open its engine if this is its first use."""
+        """Wait for a slot, first come, first served; open its engine if this is its first use."""
+        place: SimpleQueue[_Slot | None] = SimpleQueue()
         with self._opening:
-            if self._waiting >= self.queue or self._stopping.is_set():
+            if len(self._waiting) >= self.queue or self._stopping.is_set():
                 raise _busy_error()
-            self._waiting += 1
-        try:
-            while True:
-                with suppress(Empty):
-                    slot = self._free.get(timeout=1.0)
-                    break
-                if self._stopping.is_set():
-                    raise _busy_error()
-        finally:
-            with self._opening:
-                self._waiting -= 1
+            if self._free:
+                place.put(self._free.pop())
+            else:
+                self._waiting.append(place)
+        slot = place.get()
+        if slot is None:
+            raise _busy_error()
         try:
             if slot.sources is None:
                 slot.sources = self._open_again()
         except BaseException:
-            self._free.put(slot)
+            self._give_slot(slot)
             raise
         return slot
+
+    def _give_slot(self, slot: _Slot) -> None:
+        """Give a slot to whoever waits longest."""
+        with self._opening:
+            if self._waiting:
+                self._waiting.popleft().put(slot)
+            else:
+                self._free.append(slot)
 
     def _open_again(self) -> OpenedSources:
         """Open the same rows once more, with the ledger that is open."""
@@ -311,8 +323,10 @@ class HostedDataset:
                 return
             # The first outcome that is recorded is the only one.
             error: HubbubError = _late_error()
+            text = error_text(error)
             try:
-                self.account_of(analyst).record_release(charge.number, error_text(error))
+                if self.account_of(analyst).record_release(charge.number, text) != text:
+                    return  # it was finished at the last moment, and that was stored first
             except HubbubError as problem:
                 error = problem if isinstance(problem, LedgerFailed) else error
             run.finish(None, error)

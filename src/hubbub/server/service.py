@@ -108,9 +108,12 @@ class Service:
     def close(self) -> None:
         """Stop what runs, and close engines, ledgers and the server's file."""
         for each in self._hosted.values():
-            each.close()
+            each.stop()
+        # Outcomes are stored before the ledger is closed.
         self._asking.shutdown(wait=True, cancel_futures=True)
         self._quick.shutdown(wait=True, cancel_futures=True)
+        for each in self._hosted.values():
+            each.close()
         self.state.close()
 
     # Who may do what
