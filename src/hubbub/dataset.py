@@ -35,7 +35,7 @@ from hubbub.sql.composite_plan import (
     plan_parts,
     store_tables,
 )
-from hubbub.sql.explain import with_estimated_cuts
+from hubbub.sql.explain import ledger_facts, with_estimated_cuts
 from hubbub.sql.fingerprint import fingerprint, histogram_conditions
 from hubbub.sql.normalization import normalize
 from hubbub.sql.parser import parse
@@ -427,7 +427,13 @@ class Dataset(SynopsisPlanning):
     def _charge_fields(self, plan: AnyPlan) -> dict[str, Any]:
         """The fields of a ledger entry: what is charged, and for which unit."""
         name = ", ".join(table.name for table in self.tables.values() if not table.is_public)
-        return {"what": plan.query.text, "loss": plan.loss, "unit": self.unit, "dataset": name}
+        return {
+            "what": plan.query.text,
+            "loss": plan.loss,
+            "unit": self.unit,
+            "dataset": name,
+            "plan": ledger_facts(plan),
+        }
 
     def _entry_facts(self, account: LedgerAccount, charge: Charge) -> dict[str, Any]:
         """What a label says of the ledger entry, and of all windows."""

@@ -39,7 +39,7 @@ def test_init_writes_the_answers_given():
         "1e-6",
         "",
     ]
-    out = run("init", "visits.csv", typed="\n".join(answers) + "\n")
+    out = run("init", "visits.csv", typed="\n".join(answers) + "\n\n")
     assert out.code == 0, out.stderr
     assert "written: hubbub.toml" in out.stdout
     facts = read_config(CONFIG_NAME)
@@ -76,7 +76,7 @@ def test_init_uses_defaults_in_scripts():
 
 def test_init_reads_the_types_of_parquet():
     duckdb.sql("SELECT 1 AS who, 2.5 AS cost, 'a' AS town, true AS ok").write_parquet("bills.parquet")
-    out = run("init", "bills.parquet", typed="who\n0:10\na,b\n\n\n\n\n")
+    out = run("init", "bills.parquet", typed="who\n0:10\na,b\n\n\n\n\n\n")
     assert out.code == 0, out.stderr
     assert "boolean" not in out.stdout
     (table,) = read_config(CONFIG_NAME).tables
@@ -103,7 +103,7 @@ def test_init_overwrites_only_if_forced():
 def test_invalid_answer_is_asked_again():
     typed = ["nobody", "", "patient", "x", "text", "a,a", "", "number", "5", "5:1", "0:5", "date", "1.1.", ""]
     typed += ["0", "", "", "", "1/3", "0.5", "2", "0", "none"]
-    out = run("init", "visits.csv", typed="\n".join(typed) + "\n")
+    out = run("init", "visits.csv", typed="\n".join(typed) + "\n\n")
     assert out.code == 0, out.stderr
     said = (
         "no column 'nobody'",
@@ -124,7 +124,7 @@ def test_invalid_answer_is_asked_again():
 def test_odd_names_are_quoted():
     Path('odd "name".csv').write_text('id,"two words",é\n1,2,3\n')
     typed = ["row", "", "a\\b,c", "", "", "", "", "", "", "", "", ""]
-    out = run("init", 'odd "name".csv', typed="\n".join(typed) + "\n")
+    out = run("init", 'odd "name".csv', typed="\n".join(typed) + "\n\n")
     assert out.code == 0, out.stderr
     (table,) = read_config(CONFIG_NAME).tables
     assert table.name == 'odd "name"'
@@ -136,7 +136,7 @@ def test_key_file_is_found_beside_the_data(tmp_path):
     folder.mkdir()
     (folder / "v.csv").write_text("id,town\n1,a\n")
     (folder / "towns.txt").write_text("Ulm\nKiel\n")
-    out = run("init", "data/v.csv", typed="id\n\n@towns.txt\n\n\n\n\n")
+    out = run("init", "data/v.csv", typed="id\n\n@towns.txt\n\n\n\n\n\n")
     assert out.code == 0, out.stderr
     assert read_config(folder / CONFIG_NAME).tables[0].keys == {"town": ("Ulm", "Kiel")}
 
@@ -201,3 +201,13 @@ def test_init_writes_functions_of_columns():
     assert out.code == 0, out.stderr
     (table,) = read_config(CONFIG_NAME).tables
     assert table.synopsis == {"functions": {"cost": {"of": "region", "table": {"North": "n", "South": "s"}}}}
+
+
+def test_init_asks_for_what_the_label_says():
+    Path("v.csv").write_text("id\n1\n")
+    typed = ["row", "number", "", "", "", "", "", "y", "Visits", "", "planning"]
+    out = run("init", "v.csv", typed="\n".join(typed) + "\n" * 30)
+    assert out.code == 0, out.stderr
+    about = read_config(CONFIG_NAME).about
+    assert set(about) <= {"name", "use", "curators", "kind"}
+    assert "planning" in about.values()

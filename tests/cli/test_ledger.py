@@ -11,7 +11,7 @@ import pytest
 from cli.terminal import run
 from hubbub.accounting import Budget, PrivacyLoss
 from hubbub.ledger import Ledger
-from hubbub.report.label import History
+from hubbub.report.history import History
 from hubbub.unit import Unit
 from ledger.storage import forget
 
@@ -132,13 +132,15 @@ def test_label_is_the_same_in_every_format(path, tmp_path):
     assert [each["what"] for each in facts["releases"]] == ["a count", "sums", "training"]
     assert facts["non-private accesses"] == 1
     written = said(*given, "text")
-    assert "one patient is protected" in written
+    assert "protected: one patient (add/remove)" in written
     assert "20 × ((Gaussian μ = 1) of a Poisson sample, rate 0.01)" in written
     assert '"unit": "patient"' in said(*given, "yaml").splitlines()
     said(*given, "html", "--output", str(tmp_path / "label.html"))
     page = (tmp_path / "label.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    assert "<td>training</td>" in page
+    assert ">training</code>" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "# Privacy label of visits" in said(*given, "md")
 
 
 FIELDS = {

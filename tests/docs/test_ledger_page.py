@@ -43,5 +43,5 @@ def test_shell_blocks_run(hospital):
             continue
         out = run(*words)
         assert out.code == 0, (line, out.stderr)
-    assert len(lines) == 14
+    assert len(lines) == 16
     assert Path("label.html").exists()

@@ -9,7 +9,8 @@ from hubbub.accounting.codec import canonical_json
 from hubbub.errors import LedgerFailed
 from hubbub.ledger.entries import START, Entry, digest
 from hubbub.ledger.verify import Replay
-from hubbub.report.label import History, label
+from hubbub.report.history import History
+from hubbub.report.label import label
 from hubbub.unit import Neighbours, Unit, Window
 from ledger.storage import File, account
 

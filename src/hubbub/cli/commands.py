@@ -81,8 +81,8 @@ COMMANDS = {
         "List, verify, sign, back up and restore a ledger: `hubbub ledger verify --ledger visits.ledger`.",
     ),
     "report": Command(
-        "ledger:report",
-        "Write the privacy label of an account: who is protected, how, and the total cost of all releases.",
+        "report:report",
+        "Write or verify the privacy label: `hubbub report --ledger visits.ledger --output label.html`.",
     ),
     "serve": Command(
         "serve:serve",

@@ -29,6 +29,7 @@ from hubbub.engines.schema import Column, Kind, Table, parse_bounds, parse_group
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape
 from hubbub.output_files import CONFIG_NAME, write_declaration
+from hubbub.report.registry import ABOUT
 
 __all__ = ["init"]
 
@@ -114,7 +115,8 @@ def init(
         for name in schemas
         for line in _ask_columns(schemas[name], name, person, source, prompt, for_synopsis=synopsis)
     ]
-    text = "\n".join([*source.top, *_ask_general(prompt, first.name), *entries, ""])
+    general = _ask_general(prompt, first.name)
+    text = "\n".join([*source.top, *general, *_ask_about(prompt), *entries, ""])
     write_declaration(path, text)
     read_config(path)
     print_line("written: ", escaped(path), "; all of it is public, edit it as you like")
@@ -257,6 +259,18 @@ def _ask_general(prompt: _Prompt, name: str) -> list[str]:
         lines += [f"ledger = {_toml_string(where)}"] if where != _NO_LEDGER else []
         lines += ["", "[budget]", f"epsilon = {epsilon}", f"delta = {delta}"]
     return [*lines, ""] if lines else []
+
+
+def _ask_about(prompt: _Prompt) -> list[str]:
+    """Ask for what only the owner knows, for the label of what is published."""
+    question = "State what the label of your releases should say?"
+    if prompt.is_silent or not typer.confirm(question, default=False):
+        return []
+    lines = []
+    for name, meaning in ABOUT.items():
+        text = prompt.ask(f"about.{name}: {meaning}?", "", str)
+        lines += [f"{name} = {_toml_string(text)}"] if text is not None else []
+    return ["[about]", *lines, ""] if lines else []
 
 
 def _ask_columns(

@@ -1,6 +1,5 @@
-"""`hubbub budget`, `hubbub ledger`, `hubbub report`: what was spent and by whom, verified and published."""
+"""`hubbub budget` and `hubbub ledger`: what was spent and by whom, and whether the entries are unchanged."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,11 +26,11 @@ from hubbub.errors import InvalidInput
 from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import EntryKind
 from hubbub.numbers import format_down, format_up
-from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
-from hubbub.report.label import History, bars, label, label_html, label_text, label_yaml
+from hubbub.output_files import CONFIG_NAME, write_output
+from hubbub.report.history import History, bars
 from hubbub.unit import Unit
 
-__all__ = ["budget", "ledger", "report"]
+__all__ = ["AccountName", "LedgerAddress", "budget", "ledger", "open_to_read", "single_account"]
 
 LedgerAddress = Annotated[
     str, typer.Option("--ledger", help="The ledger: a file or postgresql://…", envvar="HUBBUB_LEDGER")
@@ -47,22 +46,6 @@ Purpose = Annotated[
 Analyst = Annotated[str, typer.Option("--analyst", help="Show only what this analyst may see.")]
 
 
-class ReportFormat(StrEnum):
-    """How a report is written."""
-
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
-    HTML = "html"
-
-
-_SUFFIXES = {
-    ".txt": ReportFormat.TEXT,
-    ".json": ReportFormat.JSON,
-    ".yaml": ReportFormat.YAML,
-    ".yml": ReportFormat.YAML,
-    ".html": ReportFormat.HTML,
-}
 budget = typer.Typer(
     help="Show what was spent; open accounts and grant budgets.", invoke_without_command=True
 )
@@ -83,7 +66,7 @@ def show_budget(
     """Show what was spent and what is left: `hubbub budget --ledger visits.ledger`."""
     if context.invoked_subcommand is not None:
         return
-    with _open_to_read(where) as opened_ledger:
+    with open_to_read(where) as opened_ledger:
         accounts = [each.for_analyst(who) if who else each for each in _accounts(opened_ledger, name)]
         if form is OutputFormat.JSON:
             show_json([_describe_account(account) for account in accounts])
@@ -126,7 +109,7 @@ def grant(
     """Grant an analyst a budget: `hubbub budget grant ada --epsilon 0.5`."""
     grant_budget = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
     with _open_to_write(where) as opened_ledger:
-        account = _single_account(opened_ledger, name)
+        account = single_account(opened_ledger, name)
         account.grant(analyst, grant_budget)
         granted = _format_budget(account.analysts()[analyst])
         print_line(escaped(analyst), f" may spend {granted} of ", escaped(account.name))
@@ -152,7 +135,7 @@ def list_entries(
 ) -> None:
     """List the entries, one per row."""
     table = Table("entry", "when", "account", "who", "kind", "what", box=None)
-    with _open_to_read(where) as opened_ledger:
+    with open_to_read(where) as opened_ledger:
         if form is OutputFormat.JSON:
             show_json([_to_dict(entry) for entry in _entries(opened_ledger, name, who)])
             return
@@ -175,7 +158,7 @@ def show_entry(
     form: FormatOption = OutputFormat.JSON,
 ) -> None:
     """Show one entry in full."""
-    with _open_to_read(where) as opened_ledger:
+    with open_to_read(where) as opened_ledger:
         entries = list(opened_ledger.entries())
     entry_to_show = next((entry for entry in entries if entry.number == number), None)
     if entry_to_show is None:
@@ -211,7 +194,7 @@ def verify(
         )
     if is_signed is not None and public is not None:
         head = check_signature(_read_text(is_signed), public).digest
-    with _open_to_read(where) as opened_ledger:
+    with open_to_read(where) as opened_ledger:
         report = opened_ledger.verify(head or None)
     if form is OutputFormat.JSON:
         show_json(
@@ -280,7 +263,7 @@ def back_up(
     where: LedgerAddress = "",
 ) -> None:
     """Back up a ledger to a file that cannot be charged: `hubbub ledger backup visits.backup`."""
-    with _open_to_read(where) as opened_ledger:
+    with open_to_read(where) as opened_ledger:
         opened_ledger.backup(file)
         key = opened_ledger.key_path
     print_line("written: ", escaped(file), "; hubbub ledger restore turns it into a ledger again")
@@ -341,58 +324,9 @@ def _parse_spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:
 @ledger.command("export")
 def export(where: LedgerAddress = "", name: AccountName = "", who: Analyst = "") -> None:
     """Write all entries as JSON, one per line."""
-    with _open_to_read(where) as opened_ledger:
+    with open_to_read(where) as opened_ledger:
         for entry in _entries(opened_ledger, name, who):
             write_stdout(to_json(_to_dict(entry), sort_keys=True) + "\n")
-
-
-def report(
-    where: LedgerAddress = "",
-    name: AccountName = "",
-    choice: Annotated[
-        ReportFormat | None,
-        typer.Option("--format", help="text, json, yaml or html; from the suffix of --output, or text."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Write to a file instead of the terminal.")
-    ] = None,
-    about: Annotated[
-        Path | None,
-        typer.Option(
-            help=f"A {CONFIG_NAME} with an \\[about] section for the label; default: the one in this folder."
-        ),
-    ] = None,
-) -> None:
-    """Write the privacy label of an account: who is protected, how, and the total cost of all releases.
-
-    `hubbub report --ledger visits.ledger --format html --output label.html`
-    """
-    form = _choose_format(choice, output)
-    declared = find_config(about or CONFIG_NAME) if about is not None or Path(CONFIG_NAME).is_file() else None
-    with _open_to_read(where) as opened_ledger:
-        facts = label(_single_account(opened_ledger, name), None if declared is None else declared.about)
-    render = {
-        ReportFormat.TEXT: label_text,
-        ReportFormat.JSON: lambda all_of_it: to_json(all_of_it, indent=2) + "\n",
-        ReportFormat.YAML: label_yaml,
-        ReportFormat.HTML: label_html,
-    }[form]
-    _write(render(facts), output, ("", *_SUFFIXES))
-
-
-def _choose_format(choice: ReportFormat | None, output: Path | None) -> ReportFormat:
-    """Return the format that was asked for, or else the one that the file's suffix names."""
-    if output is None:
-        return choice or ReportFormat.TEXT
-    check_output_path(output, ("", *_SUFFIXES))
-    by_suffix = _SUFFIXES.get(output.suffix.lower())
-    if choice is not None and by_suffix not in {None, choice}:
-        raise InvalidInput(
-            f"the output ends in {output.suffix}, and --format is {choice.value}",
-            why="programs choose how to read a file by its suffix",
-            fix="leave --format out, or give the file another suffix",
-        )
-    return choice or by_suffix or ReportFormat.TEXT
 
 
 def _write(text: str, output: Path | None, endings: tuple[str, ...]) -> None:
@@ -457,7 +391,7 @@ def _resolve_address(where: str) -> str:
     return where
 
 
-def _open_to_read(where: str) -> Ledger:
+def open_to_read(where: str) -> Ledger:
     """Open a ledger to read; it may be a backup or a copy."""
     return Ledger.open_read_only(_resolve_address(where))
 
@@ -482,7 +416,8 @@ def _accounts(opened_ledger: Ledger, name: str) -> list[LedgerAccount]:
     return [opened_ledger.account(each) for each in ([name] if name else opened_ledger.accounts())]
 
 
-def _single_account(opened_ledger: Ledger, name: str) -> LedgerAccount:
+def single_account(opened_ledger: Ledger, name: str) -> LedgerAccount:
+    """Return the account of this name, or the only one."""
     accounts = _accounts(opened_ledger, name)
     if len(accounts) != 1:
         raise InvalidInput(

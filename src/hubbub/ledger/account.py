@@ -4,7 +4,7 @@ Proof: docs/proofs/ledger.md
 """
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -122,6 +122,7 @@ class LedgerAccount:
         attempt: str | None = None,
         replace_lost: int | None = None,
         replace_failed: int | None = None,
+        plan: Sequence[Mapping[str, Any]] | None = None,
     ) -> Charge:
         """Charge like `charge`, and return the entry under which the outcome is recorded.
 
@@ -140,6 +141,7 @@ class LedgerAccount:
             attempt: the attempt that makes the charge. Only that attempt may run it.
             replace_lost: charge the key again if this entry has it and still has no outcome.
             replace_failed: charge the key again if this entry has it: its outcome is a failure.
+            plan: how it is released, for the label; free of data, and of what earlier releases found.
 
         Guarantee: a charge is new once.
         Proof: docs/proofs/ledger.md, "One outcome per charge"
@@ -193,6 +195,7 @@ class LedgerAccount:
                 "fingerprint": question,
                 "key": key,
             }
+            body |= {"plan": list(plan)} if plan else {}
             if attempt is not None:
                 body["attempt"] = attempt
             if known is not None:

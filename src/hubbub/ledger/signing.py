@@ -24,9 +24,20 @@ from hubbub.errors import InvalidInput, LedgerFailed
 from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import protect_paths
 
-__all__ = ["Head", "Seal", "check_signature", "new_secret", "new_signing_key", "sign_head"]
+__all__ = [
+    "Head",
+    "Seal",
+    "check_signature",
+    "check_text_signature",
+    "new_secret",
+    "new_signing_key",
+    "sign_head",
+    "sign_text",
+]
 
 _HEAD = "hubbub head/1"
+_LABEL = b"hubbub label/2 "
+"""What is signed for one purpose is not valid for another."""
 _ENCRYPTED = "encrypted/1 "
 _AUTHENTICATED = "hmac/1 "
 _KEY_BYTES = 32
@@ -111,6 +122,59 @@ def check_signature(text: str, public_key: str | Path) -> Head:
             fix="pass the signed head unchanged, and the public key of its signer",
         ) from None
     return head
+
+
+def sign_text(text: str, key: str | Path) -> dict[str, str]:
+    """Return the signature of a text by an owner's private key, with the public key that checks it."""
+    _require_cryptography()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private = _load_key(key, lambda stored: serialization.load_pem_private_key(stored, password=None))
+    if not isinstance(private, Ed25519PrivateKey):
+        raise _key_error("a private key")
+    raw = private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return {
+        "algorithm": "Ed25519",
+        "public_key": base64.b64encode(raw).decode(),
+        "signature": base64.b64encode(private.sign(_LABEL + text.encode())).decode(),
+    }
+
+
+def check_text_signature(text: str, signed: Any, public_key: str | Path | None = None) -> str:
+    """Return the public key, in base64, if a signature by `sign_text` is of this text; raise otherwise.
+
+    Args:
+        text: the text.
+        signed: what `sign_text` returned; it is not trusted.
+        public_key: the path of the signer's public key; if omitted, the one beside the signature.
+
+    Guarantee: it returns only if the holder of the private key of that public key signed exactly this text.
+    Assumes: Ed25519 cannot be forged.
+    Proof: docs/proofs/ledger.md, "Tamper evidence"
+    """
+    _require_cryptography()
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        raw = base64.b64decode(signed["public_key"], validate=True)
+        public = Ed25519PublicKey.from_public_bytes(raw)
+        if set(signed) != {"algorithm", "public_key", "signature"} or signed["algorithm"] != "Ed25519":
+            raise ValueError  # noqa: TRY301 - one error for all causes
+        if public_key is not None:
+            known = _load_key(public_key, serialization.load_pem_public_key)
+            if not isinstance(known, Ed25519PublicKey) or known != public:
+                raise ValueError  # noqa: TRY301
+        public.verify(base64.b64decode(signed["signature"], validate=True), _LABEL + text.encode())
+    except (InvalidSignature, KeyError, TypeError, ValueError, AttributeError):
+        raise InvalidInput(
+            "the signature does not match this text and this key",
+            why="it may have been signed by somebody else, or changed",
+            fix="get the label again from its owner",
+        ) from None
+    return str(signed["public_key"])
 
 
 def new_secret(path: str | Path) -> None:

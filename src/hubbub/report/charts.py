@@ -8,6 +8,7 @@ import html
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Axis",
     "Frame",
+    "draw_burn_down",
     "draw_loss_distribution",
     "draw_privacy_curve",
     "draw_result",
@@ -202,29 +204,50 @@ def draw_loss_distribution(
     return frame.render(*parts)
 
 
-def draw_burn_down(moments: Sequence[tuple[int, float]]) -> str:
-    """Draw the room for one more charge, after each charge, as steps.
+def draw_burn_down(
+    moments: Sequence[tuple[str, int, float]], epsilon: str, *, today: str | None = None
+) -> str:
+    """Draw the room for one more charge over time, as steps, up to today.
 
     Args:
-        moments: numbers of charges, in order, each with the largest ε that one more charge could cost then,
-            as a share of the budget's.
+        moments: times (ISO 8601), numbers of charges so far, and the largest ε that one more charge could
+            cost then, as a share of the budget's; in the order of the charges.
+        epsilon: the budget's ε.
+        today: the time until which the last one holds; the last charge's if omitted.
 
-    >>> "room for one more charge" in draw_burn_down([(1, 0.9), (2, 0.5)])
-    True
+    >>> picture = draw_burn_down([("2026-11-01T08:00", 1, 0.9), ("2026-11-08T08:00", 2, 0.5)], "3")
+    >>> "50 % is left" in picture, "2026-11-01" in picture
+    (True, True)
     """
-    points, before = [(0.0, 1.0)], 1.0
-    for charges, left in moments:
-        points += [(charges, before), (charges, left)]
-        before = left
-    last = moments[-1][0]
+    budget = float(epsilon)
+    times = [datetime.fromisoformat(when).timestamp() for when, _, _ in moments]
+    end = max([*times, *([] if today is None else [datetime.fromisoformat(today).timestamp()])])
+    start = min(times)
+    # Some time before the first charge, when all was left.
+    start -= max((end - start) * 0.04, 60.0)
+    points, before = [(start, budget)], budget
+    for at, (_, _, left) in zip(times, moments, strict=True):
+        # Clocks may go backwards; charges are in order.
+        at = max(at, points[-1][0])  # noqa: PLW2901
+        points += [(at, before), (at, left * budget)]
+        before = left * budget
+    points.append((end, before))
+    charges = moments[-1][1]
     frame = Frame(
-        "Burn-down of the budget",
-        f"after {last:,} {'charge' if last == 1 else 'charges'} there is room for one more of "
-        f"{format_percent(before, 3)} of ε",
-        across=Axis("charges", 0, last),
-        up=Axis("room for one more charge (share of ε)", 0, 1),
+        "What one more release may cost",
+        f"after {charges:,} {'charge' if charges == 1 else 'charges'} "
+        f"{format_percent(moments[-1][2], 3)} is left of ε = {epsilon}",
+        across=Axis("time (UTC)", start, end, times=True),
+        up=Axis("ε left for one more release", 0, budget),
     )
-    return frame.render(frame.line(points, "main"))
+    label = "today" if today is not None else "now"
+    return frame.render(
+        frame.area([(start, 0.0), *points, (end, 0.0)]),
+        frame.line(points, "main"),
+        frame.line([(end, 0), (end, budget)], "mark"),
+        frame.dot(end, before),
+        frame.text(end, budget, f"{label}: ε = {before:.3g}", dx=-6, dy=14, anchor="end"),
+    )
 
 
 @dataclass(frozen=True)
@@ -235,6 +258,8 @@ class Axis:
     low: float
     high: float
     logarithmic: bool = False
+    times: bool = False
+    """True if values are seconds since 1970."""
 
     def share(self, value: float) -> float:
         """Return where a value lies: 0 at the low end, 1 at the high end."""
@@ -242,7 +267,9 @@ class Axis:
         return min(1.0, max(0.0, (at - self.low) / ((self.high - self.low) or 1.0)))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return about five round numbers with their names."""
+        """Return about five round numbers, or times, with their names."""
+        if self.times:
+            return _time_ticks(self.low, self.high)
         if self.logarithmic:
             step = max(1, round((self.high - self.low) / 6))
             powers = range(int(self.high), int(self.low) - 1, -step)
@@ -252,6 +279,22 @@ class Axis:
         step_size = size * next(factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.999)
         first, last = math.ceil(self.low / step_size - 1e-9), math.floor(self.high / step_size + 1e-9)
         return [(place * step_size, f"{place * step_size:.6g}") for place in range(first, last + 1)]
+
+
+_STEPS_OF_TIME = (
+    *(60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600),
+    *(86400 * days for days in (1, 2, 7, 14, 30, 61, 91, 182, 365, 730, 1826, 3652)),
+)
+
+
+def _time_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return up to five times within a span, by the hour, day or month, as long as it is."""
+    least = (high - low) / 6
+    step = next((each for each in _STEPS_OF_TIME if each >= least), _STEPS_OF_TIME[-1])
+    form = "%H:%M" if high - low < 86400 else "%d %b %H:%M" if step < 86400 else "%Y-%m-%d"
+    first = math.ceil(low / step)
+    ticks = [place * step for place in range(first, math.floor(high / step) + 1)][:7]
+    return [(float(at), datetime.fromtimestamp(at, UTC).strftime(form)) for at in ticks]
 
 
 _STYLE = (

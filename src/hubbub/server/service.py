@@ -31,7 +31,8 @@ from hubbub.ledger.entries import ERROR_PREFIX, OWNER, Entry, EntryKind, digest,
 from hubbub.ledger.stored_outcomes import load_outcome
 from hubbub.numbers import format_down, format_up
 from hubbub.release import Release
-from hubbub.report.label import History, label
+from hubbub.report.history import History
+from hubbub.report.label import label
 from hubbub.server.administration import Administration
 from hubbub.server.auth import Auth
 from hubbub.server.descriptions import describe_table, result_columns

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
-from hubbub.numbers import format_down, format_error, format_percent, format_up
+from hubbub.numbers import format_down, format_error, format_nearest, format_percent, format_up
 from hubbub.report.tables import format_key
 from hubbub.sql.moments import Estimate
 from hubbub.sql.planned_aggregates import NoisyAggregate
@@ -24,6 +24,7 @@ __all__ = [
     "describe_luck",
     "describe_nothing",
     "explain_plan",
+    "ledger_facts",
     "list_notes",
     "make_label",
     "render_html",
@@ -302,6 +303,64 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         **_label_above(above),
         "notes": query.notes,
     }
+
+
+def ledger_facts(plan: Any) -> list[dict[str, Any]]:
+    """How a plan, or each of its parts, releases: for the ledger's entry, and so for the account's label.
+
+    Guarantee: free of data, and of what earlier releases found: limits that were found, and all that depends
+        on them, are left out. Everybody may read a label, and an analyst's histogram is hers.
+    """
+    return [_part_facts(part) for part in getattr(plan, "parts", (plan,))]
+
+
+def _part_facts(plan: "Plan") -> dict[str, Any]:
+    bounded, bounds, query = plan.bounded, plan.contribution_bounds, plan.query
+    estimate = "found privately"
+    rows = estimate if bounded.rows_found or bounded.estimates_rows else bounds.rows
+    groups = estimate if bounded.groups_found or bounded.estimates_groups else bounds.groups
+    is_declared = estimate not in {rows, groups} and not bounded.estimated_arguments
+    clamping = {
+        argument.name: [str(end) for end in argument.bounds]
+        for place, argument in enumerate(query.arguments)
+        if argument.bounds is not None and place not in bounded.estimated_arguments
+    }
+    clamping |= {query.arguments[place].name: [estimate] for place in bounded.estimated_arguments}
+    limits = {
+        "rows per unit": rows if bounded.uses_rows or rows == estimate else None,
+        "groups per unit": groups,
+        "rows per group": bounds.rows_per_group,
+    }
+    facts: dict[str, Any] = {
+        "outputs": [output.name for output in query.outputs],
+        "keys": f"public, {query.cells:,} groups"
+        if query.keys and query.is_public
+        else _describe_keys(plan)
+        if query.keys
+        else "none",
+        "contribution bounds": {name: limit for name, limit in limits.items() if limit is not None},
+        "clamping bounds": clamping,
+    }
+    if query.is_top:
+        return {**facts, "mechanisms": [f"top {query.limit} by permute-and-flip"]}
+    if not is_declared:
+        names = sorted({name for each in plan.aggregates for name in each.mechanisms})
+        return {**facts, "mechanisms": [f"{name}; its scale depends on what is found" for name in names]}
+    mechanisms = [f"{_output_names(plan, each)}: {_describe_mechanism(each)}" for each in plan.aggregates]
+    if bounded.selects_keys:
+        mechanisms.append(f"keys: {plan.stability_histogram or plan.partition_selection}")
+    errors = {output.name: error for output, error in plan.errors}
+    return {**facts, "mechanisms": mechanisms, "errors": errors, "confidence": float(plan.confidence)}
+
+
+def _describe_mechanism(each: "PlannedAggregate") -> str:
+    """The noise with its scale, in rows or units; or the selection."""
+    if not isinstance(each, NoisyAggregate):
+        return str(each.selection)
+    step = each.bounded.step
+    fine = "" if step == 1 else f", in steps of {step}"
+    scale = format_nearest(Fraction(each.noise.scale) * step, 4)
+    return f"{type(each.noise).__name__} noise of scale {scale} (rows or units{fine})"
 
 
 def _label_beyond(plan: "Plan") -> dict[str, Any]:

@@ -1,0 +1,204 @@
+"""Checks a label as an auditor would: every ε from the stated mechanisms, the totals, the signature.
+
+Without the ledger a label can be checked against itself and against its signature; what only the ledger, the
+machine or the owner knows is said to be unchecked.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubbub.accounting import PrivacyFilter, PrivacyLoss
+from hubbub.errors import HubbubError
+from hubbub.ledger import Ledger
+from hubbub.ledger.entries import EntryKind, read_charge, read_loss
+from hubbub.ledger.signing import check_text_signature
+from hubbub.numbers import format_down, format_up
+from hubbub.report.history import share_left
+from hubbub.report.label import FORMAT, signed_part, state_epsilon
+
+__all__ = ["LabelFinding", "LabelReport", "check_label"]
+
+_SLACK = 1e-4
+"""The burn-down of a label has four digits."""
+_UNCHECKED = (
+    "that no release is missing, and that entries are what they were: this takes the ledger (--ledger)",
+    "that the mechanisms ran as stated, on the rows of these people: this takes the machine and its code",
+    "what the owner states: names, purposes, who is trusted, how bounds and limits were chosen",
+)
+
+
+@dataclass(frozen=True)
+class LabelFinding:
+    """One thing that was checked, or could not be."""
+
+    status: str
+    """OK, FAILED or "not checked"."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.text}"
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """What was found in a label."""
+
+    findings: tuple[LabelFinding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return all(finding.status != "FAILED" for finding in self.findings)
+
+
+def check_label(
+    text: str, *, public_key: str | Path | None = None, ledger: Ledger | None = None
+) -> LabelReport:
+    """Check a label in JSON; nothing in it is trusted.
+
+    Args:
+        text: the label.
+        public_key: the signer's public key, from elsewhere than the label; that of the label if omitted.
+        ledger: the ledger of the account, if it is there.
+
+    Guarantee: if the report is OK, every ε, the budget and the totals are those of the stated mechanisms.
+    """
+    try:
+        facts = json.loads(text)
+        if not isinstance(facts, dict) or facts["format"] != FORMAT:
+            raise ValueError  # noqa: TRY301 - one error for all causes
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return LabelReport((LabelFinding("FAILED", f"this is no label in the format {FORMAT}"),))
+    findings = [
+        _check(_check_releases, facts, "the releases cannot be read"),
+        _check(_check_totals, facts, "the budget and the charges cannot be read"),
+        _check(
+            lambda all_of_it: _check_signature(all_of_it, public_key), facts, "the signature cannot be read"
+        ),
+    ]
+    if ledger is None:
+        findings += [LabelFinding("not checked", each) for each in _UNCHECKED]
+    else:
+        findings.append(
+            _check(lambda all_of_it: _check_ledger(all_of_it, ledger), facts, "it is no label of this ledger")
+        )
+        findings += [LabelFinding("not checked", each) for each in _UNCHECKED[1:]]
+    return LabelReport(tuple(findings))
+
+
+def _check(
+    check: Callable[[Mapping[str, Any]], LabelFinding], facts: Mapping[str, Any], otherwise: str
+) -> LabelFinding:
+    try:
+        return check(facts)
+    except Exception:  # noqa: BLE001 - whatever a label contains, it is reported and not raised
+        return LabelFinding("FAILED", otherwise)
+
+
+def _check_releases(facts: Mapping[str, Any]) -> LabelFinding:
+    """Every ε from its mechanisms."""
+    delta = PrivacyFilter.from_json(facts["filter"]).delta
+    for each in facts["releases"]:
+        loss = read_loss(each["mechanisms"])
+        if (each["epsilon"], each["delta"]) != state_epsilon(loss, delta) or each["loss"] != str(loss):
+            epsilon, at = state_epsilon(loss, delta)
+            return LabelFinding(
+                "FAILED",
+                f"entry {each['entry']}: its mechanisms cost ε = {epsilon} at δ = {at}, and it says another",
+            )
+    count = len(facts["releases"])
+    return LabelFinding(
+        "OK", f"the ε of {count} {'release' if count == 1 else 'releases'}, from the mechanisms"
+    )
+
+
+def _check_totals(facts: Mapping[str, Any]) -> LabelFinding:
+    """The budget, that every charge is at least its cost, and what they add up to."""
+    state = PrivacyFilter.from_json(facts["filter"])
+    promise = {"epsilon": format_up(state.epsilon), "delta": format_up(state.delta)}
+    if facts["promise"] != promise or state != PrivacyFilter(state):
+        return LabelFinding("FAILED", f"the budget is ε = {promise['epsilon']}, δ = {promise['delta']}")
+    if facts["scope"] != "account":
+        return LabelFinding("not checked", "what all releases add up to: this is the label of one of them")
+    moments = {each["charges"]: each["left"] for each in facts["burn-down"]}
+    if len(moments) < len(facts["burn-down"]):
+        return LabelFinding("FAILED", "the burn-down has two figures for one number of charges")
+    count = 0
+    for number, loss, stored, is_release in _charges(facts):
+        charge = read_charge(stored)
+        if not state.certifies(loss, charge) or (after := state.after(loss, charge)) is None:
+            return LabelFinding(
+                "FAILED", f"entry {number} is charged less than it costs, or exceeds the budget"
+            )
+        state, count = after, count + is_release
+        if count in moments and abs(moments.pop(count) - share_left(state)) > _SLACK:
+            return LabelFinding("FAILED", f"the burn-down after {count} charges is not what they add up to")
+    spent, left = state.spent(), state.remaining()
+    stated = {
+        "spent": {"epsilon": format_up(spent.epsilon), "delta": format_up(spent.delta)},
+        "left": {"epsilon": format_down(left.epsilon), "delta": format_down(left.delta)},
+    }
+    for name, figures in stated.items():
+        if facts[name] != figures:
+            return LabelFinding(
+                "FAILED", f"{name}: the charges give ε = {figures['epsilon']}, not what it says"
+            )
+    if moments:
+        return LabelFinding("FAILED", "the burn-down has charges that the label does not list")
+    return LabelFinding("OK", f"the charges fit the budget, and add up to ε = {stated['spent']['epsilon']}")
+
+
+def _charges(facts: Mapping[str, Any]) -> Iterator[tuple[int, PrivacyLoss, Any, bool]]:
+    """All charges, in the order of the ledger."""
+    charges = [(each["entry"], each["mechanisms"], each["charged"], True) for each in facts["releases"]]
+    charges += [(each["entry"], each["loss"], each["charged"], False) for each in facts["restores"]]
+    for number, loss, charged, is_release in sorted(charges, key=lambda each: each[0]):
+        yield number, read_loss(loss), charged, is_release
+
+
+def _check_signature(facts: Mapping[str, Any], public_key: str | Path | None) -> LabelFinding:
+    signature = facts.get("signature")
+    if signature is None:
+        status = "not checked" if public_key is None else "FAILED"
+        return LabelFinding(
+            status, "the label is not signed: anybody may have written it (hubbub report --key)"
+        )
+    try:
+        name = check_text_signature(signed_part(facts), signature, public_key)
+    except HubbubError:
+        return LabelFinding("FAILED", "the signature does not belong to this label and this key")
+    if public_key is not None:
+        return LabelFinding("OK", f"signed by the key {name}, which you passed")
+    return LabelFinding(
+        "OK", f"signed by the key {name}, which the label names itself: compare it, or pass --public"
+    )
+
+
+def _check_ledger(facts: Mapping[str, Any], ledger: Ledger) -> LabelFinding:
+    """The chain up to the label's head, and every release in it."""
+    report = ledger.verify(facts["head"])
+    if not report.ok:
+        return LabelFinding("FAILED", f"the ledger: {report.problem}")
+    listed = {each["entry"]: each for each in facts["releases"]}
+    for entry in ledger.entries():
+        if entry.number > facts["entries"]:
+            break
+        if entry.account != facts["account"] or entry.kind != EntryKind.CHARGE:
+            continue
+        own, body = listed.pop(entry.number, None), entry.body
+        if own is None and facts["scope"] == "account":
+            return LabelFinding("FAILED", f"entry {entry.number} is a charge that the label leaves out")
+        if own is not None and (
+            (own["what"], own["when"], own["who"])
+            != (body["description"], entry.timestamp, entry.analyst or "owner")
+            or (own["mechanisms"], own["plan"]) != (body["loss"], body.get("plan", []))
+        ):
+            return LabelFinding("FAILED", f"entry {entry.number} is another in the ledger")
+    if listed:
+        return LabelFinding("FAILED", "a release is not in the ledger")
+    return LabelFinding(
+        "OK", f"the chain of {report.entries} entries has the label's head, and every release"
+    )

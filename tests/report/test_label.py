@@ -1,0 +1,177 @@
+"""Labels: what they say, the schema that they follow, and that a changed label is found."""
+
+import copy
+import json
+from importlib.resources import files
+
+import jsonschema
+import pandas as pd
+import pytest
+
+import hubbub as hb
+from hubbub.accounting import Budget, PrivacyLoss
+from hubbub.ledger import Ledger, new_signing_key
+from hubbub.report.label import label, signed_label
+from hubbub.report.label_check import check_label
+from hubbub.report.label_pages import label_html, label_markdown, label_text
+
+ROWS = pd.DataFrame({"who": range(300), "g": ["a", "b", "c"] * 100, "x": [1.0, 2.0, 3.0] * 100})
+ABOUT = {"name": "Visits", "description": "Counts by group", "use": "planning"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A ledger with queries, an exact look, an analyst's query with limits that are found, and a model."""
+    folder = tmp_path_factory.mktemp("label")
+    more = {"table": "t", "unit": "who", "ledger": str(folder / "x.ledger"), "version": "1"}
+    with hb.open(ROWS, budget=Budget(3, 1e-6), bounds={"x": (0, 5)}, keys={"g": ["a", "b"]}, **more) as data:
+        data.run(
+            data.sql("SELECT g, COUNT(*) AS n, AVG(x) AS m FROM t GROUP BY g", epsilon=0.5, rows_per_unit=1)
+        )
+        data.exact(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=1))
+        data.account.grant("ada", Budget(1))
+    with hb.open(ROWS, analyst="ada", **more) as data:
+        data.run(data.sql("SELECT COUNT(*) AS found FROM t", epsilon=0.4))
+    with Ledger.open(folder / "x.ledger") as ledger:
+        ledger.account("t").charge("a model", PrivacyLoss.gaussian(0.1).poisson_subsampled(0.01) * 20)
+    new_signing_key(folder / "owner.key")
+    new_signing_key(folder / "other.key")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def facts(folder):
+    with Ledger.open_read_only(folder / "x.ledger") as ledger:
+        return json.loads(json.dumps(label(ledger.account("t"), ABOUT)))
+
+
+def statuses(facts, **more):
+    return [each.status for each in check_label(json.dumps(facts), **more).findings]
+
+
+def test_label_follows_its_schema(folder, facts):
+    schema = json.loads(files("hubbub.report").joinpath("label.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(facts, schema)
+    jsonschema.validate(signed_label(facts, folder / "owner.key"), schema)
+    with Ledger.open_read_only(folder / "x.ledger") as ledger:
+        jsonschema.validate(label(ledger.account("t"), release=facts["releases"][0]["entry"]), schema)
+
+
+def test_every_release_says_how_it_was_made(facts):
+    first, found, model = facts["releases"]
+    [plan] = first["plan"]
+    [mechanism] = plan["mechanisms"]
+    assert mechanism.startswith("n, m: Laplace noise of scale 2 (rows or units, in steps of 1/")
+    assert plan["contribution bounds"] == {"rows per unit": 1}
+    assert plan["clamping bounds"] == {"x": ["0", "5"]}
+    assert plan["keys"] == "public, 2 groups"
+    assert plan["errors"]["n"].startswith("±")
+    assert (first["epsilon"], first["who"], found["who"]) == ("0.5", "owner", "ada")
+    assert model["plan"] == []
+    assert facts["non-private accesses"] == len(facts["times of non-private accesses"]) == 1
+
+
+def test_label_does_not_tell_what_an_analyst_found(facts):
+    """Her limits come from her own histogram: neither they nor a scale that depends on them are told."""
+    [plan] = facts["releases"][1]["plan"]
+    assert plan["contribution bounds"] == {"rows per unit": "found privately"}
+    assert plan["mechanisms"] == ["Laplace; its scale depends on what is found"]
+    assert "errors" not in plan
+    assert "histogram" not in json.dumps(facts)
+
+
+def test_page_stands_alone_and_lists_what_is_not_stated_in_one_line(facts):
+    page = label_html(facts)
+    assert page.replace("http://www.w3.org/2000/svg", "").count("http") == 0
+    assert "docs/" not in page
+    assert "prefers-color-scheme:dark" in page
+    assert "@page{size:A4" in page
+    assert "Counts by group" in page
+    for text in (page, label_text(facts), label_markdown(facts)):
+        assert text.count("not stated") + text.count("Not stated") == 1
+        assert "curators" in text
+        assert "95.3 % sure" in text
+        assert "ada" in text
+
+
+def test_promise_in_words_is_an_upper_bound(facts):
+    assert facts["promise"] == {"epsilon": "3", "delta": "1e-6"}
+    assert "at most 20.1 times" in facts["promise in words"][0]  # e³ = 20.08…
+    assert "at most 95.3 % sure" in facts["promise in words"][1]  # 95.26 %
+
+
+def test_label_can_be_checked_without_the_ledger(folder, facts):
+    signed = signed_label(facts, folder / "owner.key")
+    assert statuses(signed) == ["OK"] * 3 + ["not checked"] * 3
+    assert statuses(signed, public_key=folder / "owner.key.pub")[:3] == ["OK"] * 3
+    assert statuses(signed, public_key=folder / "other.key.pub")[2] == "FAILED"
+    assert statuses(facts)[2] == "not checked"
+    assert statuses(facts, public_key=folder / "owner.key.pub")[2] == "FAILED"
+    with Ledger.open_read_only(folder / "x.ledger") as ledger:
+        assert statuses(signed, ledger=ledger) == ["OK"] * 4 + ["not checked"] * 2
+
+
+def leaves(value, path=()):
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from leaves(each, (*path, name))
+    elif isinstance(value, list) and value:
+        for place, each in enumerate(value):
+            yield from leaves(each, (*path, place))
+    else:
+        yield path
+
+
+def flipped(facts, path):
+    changed = copy.deepcopy(facts)
+    inner = changed
+    for name in path[:-1]:
+        inner = inner[name]
+    value = inner[path[-1]]
+    if isinstance(value, bool):
+        inner[path[-1]] = not value
+    elif isinstance(value, (int, float)):
+        inner[path[-1]] = value + 1
+    elif isinstance(value, str):
+        inner[path[-1]] = value[:-1] + ("1" if value[-1:] != "1" else "2")
+    else:
+        inner[path[-1]] = ["x"] if value in ([], None) else "x"
+    return changed
+
+
+def test_every_changed_field_of_a_signed_label_is_found(folder, facts):
+    signed = signed_label(facts, folder / "owner.key")
+    paths = list(leaves(signed))
+    assert len(paths) > 150
+    for path in paths:
+        assert "FAILED" in statuses(flipped(signed, path)), path
+        # A signature's last letters may spell the same bytes; all else that is changed is found.
+
+
+RECOMPUTED = ("epsilon", "delta", "loss", "mechanisms")
+
+
+def test_changed_figures_are_found_without_a_signature(facts):
+    for path in leaves(facts):
+        is_figure = path[0] in {"promise", "spent", "left", "filter"}
+        is_figure |= path[0] == "releases" and path[2] in RECOMPUTED
+        is_figure |= path[0] == "burn-down" and path[2] in {"left", "charges"}
+        if is_figure and path[-1] != "tight":  # which changes no ε
+            assert "FAILED" in statuses(flipped(facts, path)), path
+
+
+def test_label_that_leaves_a_release_out_is_found(folder, facts):
+    less = copy.deepcopy(facts)
+    del less["releases"][0]
+    assert "FAILED" in statuses(less)
+    with Ledger.open_read_only(folder / "x.ledger") as ledger:
+        assert statuses(less, ledger=ledger)[3] == "FAILED"
+        renamed = copy.deepcopy(facts)
+        renamed["releases"][0]["what"] = "SELECT 1"
+        assert statuses(renamed, ledger=ledger)[3] == "FAILED"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"format": "hubbub label/2"}', "[" * 100_000])
+def test_foreign_text_is_reported_and_not_raised(text):
+    assert not check_label(text).ok
