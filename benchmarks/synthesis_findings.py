@@ -64,6 +64,8 @@ def main():
     real, synthetic = real[(real >= 0).all(axis=1)], synthetic[(synthetic >= 0).all(axis=1)]
     rows = np.concatenate([real, synthetic])
     labels = np.repeat([0, 1], [len(real), len(synthetic)])
+    mixed = np.random.default_rng(0).permutation(len(rows))
+    rows, labels = rows[mixed], labels[mixed]
     forest = RandomForestClassifier(50, min_samples_leaf=5, random_state=0)
     chance = cross_val_predict(forest, rows, labels, cv=3, method="predict_proba")[:, 1]
     area = roc_auc_score(labels, chance)
