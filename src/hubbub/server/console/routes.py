@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from hubbub.errors import AccessDenied, EngineFailed, HubbubError, InvalidInput
-from hubbub.report.label import label_html
+from hubbub.report.label_pages import label_html
 from hubbub.server.auth import Session
 from hubbub.server.console import owner_pages, pages, question_pages, texts
 from hubbub.server.console.dry_run import run_dry
