@@ -203,7 +203,8 @@ class Queries:
         return self.pick(
             [
                 "COUNT(*)", "COUNT(*)", "COUNT(*)", "TOTAL(x)", "TOTAL(y)", "COUNT(x)", "COUNT(DISTINCT g)",
-                "TOTAL(DISTINCT x)", "COUNT(DISTINCT unit)", f"COUNT(*) FILTER (WHERE {self.row_truth(1)})",
+                "COALESCE(SUM(DISTINCT x), 0)", "COUNT(DISTINCT unit)",
+                f"COUNT(*) FILTER (WHERE {self.row_truth(1)})",
                 f"COUNT(CASE WHEN {self.row_truth(1)} THEN 1 END)", "TOTAL(2)",
                 f"TOTAL(CASE WHEN {self.row_truth(1)} THEN 1 ELSE 0 END)",
             ]
