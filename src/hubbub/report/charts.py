@@ -10,16 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from hubbub.accounting.privacy_loss import PrivacyLoss
-from hubbub.errors import InvalidInput
-from hubbub.escaping import escape
 from hubbub.numbers import Number, as_displayed, format_percent, format_up, parse_integer
-
-if TYPE_CHECKING:
-    from hubbub.sql.post_processing import ResultColumn
-    from hubbub.sql.result import Result
 
 __all__ = [
     "Axis",
@@ -27,9 +20,11 @@ __all__ = [
     "draw_burn_down",
     "draw_loss_distribution",
     "draw_privacy_curve",
-    "draw_result",
     "draw_tradeoff",
     "loss_distribution",
+    "render_svg",
+    "svg_line",
+    "svg_text",
     "tradeoff_corners",
 ]
 
@@ -216,7 +211,7 @@ def draw_burn_down(
         today: the time until which the last one holds; the last charge's if omitted.
 
     >>> picture = draw_burn_down([("2026-11-01T08:00", 1, 0.9), ("2026-11-08T08:00", 2, 0.5)], "3")
-    >>> "50 % is left" in picture, "2026-11-01" in picture
+    >>> "50 % is left" in picture, "2026-11-05" in picture
     (True, True)
     """
     budget = float(epsilon)
@@ -260,6 +255,8 @@ class Axis:
     logarithmic: bool = False
     times: bool = False
     """True if values are seconds since 1970."""
+    is_key: bool = False
+    """True if values are keys, such as years: names and no quantities, so digits are not grouped."""
 
     def share(self, value: float) -> float:
         """Return where a value lies: 0 at the low end, 1 at the high end."""
@@ -278,7 +275,21 @@ class Axis:
         size = 10.0 ** math.floor(math.log10(rough))
         step_size = size * next(factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.999)
         first, last = math.ceil(self.low / step_size - 1e-9), math.floor(self.high / step_size + 1e-9)
-        return [(place * step_size, f"{place * step_size:.6g}") for place in range(first, last + 1)]
+        names = [(place * step_size, _tick_name(place * step_size)) for place in range(first, last + 1)]
+        if self.is_key:
+            return [(value, f"{value:.15g}") for value, _ in names]
+        return names
+
+
+def _tick_name(value: float) -> str:
+    """A number as people read it on an axis.
+
+    >>> [_tick_name(value) for value in (0.25, 12000, 2.5e6, -0.0)]
+    ['0.25', '12,000', '2.5 M', '0']
+    """
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:,.4g} M"
+    return f"{value + 0.0:,.6g}"
 
 
 _STEPS_OF_TIME = (
@@ -297,6 +308,20 @@ def _time_ticks(low: float, high: float) -> list[tuple[float, str]]:
     return [(float(at), datetime.fromtimestamp(at, UTC).strftime(form)) for at in ticks]
 
 
+_SERIES = (
+    ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9"),
+    ("#56b4e9", "#ff8c42", "#2fd6a4", "#e6a4cb", "#f0c94d", "#9ad1ff"),
+)
+"""Colours of series, light and dark: those of Okabe and Ito."""
+
+
+def _series_style(colours: Sequence[str]) -> str:
+    return "".join(
+        f".hubbub .s{place}{{stroke:{colour};stroke-width:2}}.hubbub .f{place}{{fill:{colour}}}"
+        for place, colour in enumerate(colours)
+    )
+
+
 _STYLE = (
     ".hubbub{font:13px system-ui,sans-serif}"
     ".hubbub .back{fill:#fff}.hubbub text{fill:#1b1f24}.hubbub .small{fill:#57606a;font-size:12px}"
@@ -305,12 +330,13 @@ _STYLE = (
     ".hubbub .area{fill-opacity:.12}.hubbub .bar{fill-opacity:.6}"
     ".hubbub .pale{stroke:#57606a;stroke-dasharray:5 4}.hubbub .mark{stroke:#b4370b;stroke-dasharray:2 3}"
     ".hubbub .dot{fill:#b4370b}.hubbub .whisker{stroke:#1b1f24;stroke-width:1.5}"
-    "@media (prefers-color-scheme:dark){"
+    + _series_style(_SERIES[0])
+    + "@media (prefers-color-scheme:dark){"
     ".hubbub .back{fill:#12161c}.hubbub text{fill:#e6edf3}.hubbub .small{fill:#9aa4af}"
     ".hubbub .grid{stroke:#2b323b}.hubbub .axis{stroke:#9aa4af}"
     ".hubbub .main{stroke:#6cb0ff}.hubbub .area,.hubbub .bar{fill:#6cb0ff}"
     ".hubbub .pale{stroke:#9aa4af}.hubbub .mark{stroke:#ff9c6b}.hubbub .dot{fill:#ff9c6b}"
-    ".hubbub .whisker{stroke:#e6edf3}}"
+    ".hubbub .whisker{stroke:#e6edf3}" + _series_style(_SERIES[1]) + "}"
 )
 _WIDTH, _HEIGHT = 640, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 616, 64, 364
@@ -327,11 +353,19 @@ class Frame:
 
     def render(self, *parts: str) -> str:
         """Return the whole chart."""
-        return _render(_HEIGHT, self.title, self.about, [*self._axes(), *parts])
+        return render_svg(_HEIGHT, self.title, self.about, [*self._axes(), *parts])
 
     def line(self, points: Iterable[tuple[float, float]], kind: str) -> str:
         """Draw a line through points."""
         return f'<polyline class="{kind}" fill="none" points="{self._points(points)}"/>'
+
+    def whisker(self, x: float, low: float, high: float, kind: str) -> str:
+        """Draw an interval at a place, with caps at its ends."""
+        (across, top), (_, bottom) = self._to_pixels(x, high), self._to_pixels(x, low)
+        return (
+            f'<path class="{kind}" fill="none" stroke-opacity=".65" d="M{across - 3:.2f} {top:.2f}h6'
+            f'M{across:.2f} {top:.2f}V{bottom:.2f}M{across - 3:.2f} {bottom:.2f}h6"/>'
+        )
 
     def area(self, points: Iterable[tuple[float, float]]) -> str:
         """Fill the area that points enclose."""
@@ -355,28 +389,28 @@ class Frame:
     ) -> str:
         """Write text beside a point."""
         across, down = self._to_pixels(x, y)
-        return _text(across + dx, down + dy, text, f'text-anchor="{anchor}"')
+        return svg_text(across + dx, down + dy, text, f'text-anchor="{anchor}"')
 
     def _axes(self) -> list[str]:
         parts = []
         for value, name in self.up.ticks():
             _, down = self._to_pixels(self.across.low, value)
             parts += [
-                _line("grid", _LEFT, down, _RIGHT, down),
-                _text(_LEFT - 8, down + 4, name, 'class="small" text-anchor="end"'),
+                svg_line("grid", _LEFT, down, _RIGHT, down),
+                svg_text(_LEFT - 8, down + 4, name, 'class="small" text-anchor="end"'),
             ]
         for value, name in self.across.ticks():
             x = _LEFT + self.across.share(value) * (_RIGHT - _LEFT)
             parts += [
-                _line("axis", x, _BOTTOM, x, _BOTTOM + 5),
-                _text(x, _BOTTOM + 20, name, 'class="small" text-anchor="middle"'),
+                svg_line("axis", x, _BOTTOM, x, _BOTTOM + 5),
+                svg_text(x, _BOTTOM + 20, name, 'class="small" text-anchor="middle"'),
             ]
         middle, height = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
         return [
             *parts,
             f'<path class="axis" fill="none" d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}"/>',
-            _text(middle, _HEIGHT - 14, self.across.name, 'text-anchor="middle"'),
-            _text(18, height, self.up.name, f'text-anchor="middle" transform="rotate(-90 18 {height})"'),
+            svg_text(middle, _HEIGHT - 14, self.across.name, 'text-anchor="middle"'),
+            svg_text(18, height, self.up.name, f'text-anchor="middle" transform="rotate(-90 18 {height})"'),
         ]
 
     def _points(self, points: Iterable[tuple[float, float]]) -> str:
@@ -389,7 +423,7 @@ class Frame:
         )
 
 
-def _render(height: float, title: str, about: str, parts: Iterable[str]) -> str:
+def render_svg(height: float, title: str, about: str, parts: Iterable[str]) -> str:
     """Return an SVG document: a title, a line about it, and the parts."""
     short = about if len(about) <= 88 else f"{about[:87]}…"
     size, view = f'width="{_WIDTH}" height="{height:g}"', f'viewBox="0 0 {_WIDTH} {height:g}"'
@@ -399,19 +433,21 @@ def _render(height: float, title: str, about: str, parts: Iterable[str]) -> str:
             f"<title>{html.escape(f'{title}: {about}')}</title>",
             f"<style>{_STYLE}</style>",
             f'<rect class="back" {size}/>',
-            _text(_LEFT, 28, title, 'font-size="17" font-weight="600"'),
-            _text(_LEFT, 48, short, 'class="small"'),
+            svg_text(_LEFT, 28, title, 'font-size="17" font-weight="600"'),
+            svg_text(_LEFT, 48, short, 'class="small"'),
             *parts,
             "</svg>\n",
         )
     )
 
 
-def _text(x: float, y: float, words: str, attributes: str) -> str:
+def svg_text(x: float, y: float, words: str, attributes: str) -> str:
+    """Draw text, at a place in pixels."""
     return f'<text x="{x:.2f}" y="{y:.2f}" {attributes}>{html.escape(words)}</text>'
 
 
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
+def svg_line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    """Draw a straight line, between two places in pixels."""
     return f'<line class="{kind}" x1="{x1:.2f}" x2="{x2:.2f}" y1="{y1:.2f}" y2="{y2:.2f}"/>'
 
 
@@ -460,65 +496,3 @@ def _or_iter(track: Track | None) -> Track:
 
 def _describe_epsilon(epsilon: float, delta: Number) -> str:
     return f"ε = {format_up(as_displayed(epsilon))} at δ = {float(delta):g}"
-
-
-# Results: one column as horizontal bars with error bars
-
-_MAX_BARS = 60
-_BARS_LEFT, _BARS_TOP, _BAR_STEP, _BAR_THICKNESS = 190, 66, 22, 14
-
-
-def draw_result(answers: "Result", column: str | None = None) -> str:
-    """One column's values as bars with their error bars, labelled by the keys."""
-    chosen = _find_column(answers, column)
-    assert chosen.low is not None
-    assert chosen.high is not None
-    rows = min(len(answers), _MAX_BARS)
-    labels = [_bar_label(answers, place) for place in range(rows)]
-    ends = [
-        float(end) for part in (chosen.values[:rows], chosen.low[:rows], chosen.high[:rows]) for end in part
-    ]
-    finite = [end for end in ends if math.isfinite(end)] or [0.0]
-    low, high = min(0.0, *finite), max(0.0, *finite, 1e-300)
-
-    def across(value: float) -> float:
-        inside = min(max(value, low), high) if not math.isnan(value) else 0.0
-        return _BARS_LEFT + (_RIGHT - _BARS_LEFT) * (inside - low) / (high - low)
-
-    zero, bottom = across(0.0), _BARS_TOP + rows * _BAR_STEP
-    parts = [_line("axis", zero, _BARS_TOP, zero, bottom)]
-    for place in range(rows):
-        middle = _BARS_TOP + (place + 0.5) * _BAR_STEP
-        value = across(float(chosen.values[place]))
-        start, end = across(float(chosen.low[place])), across(float(chosen.high[place]))
-        parts += [
-            _text(_BARS_LEFT - 8, middle + 4, labels[place], 'text-anchor="end"'),
-            _bar(min(zero, value), middle - _BAR_THICKNESS / 2, abs(value - zero), _BAR_THICKNESS),
-            _line("whisker", start, middle, end, middle),
-        ]
-    parts += [
-        _text(_BARS_LEFT, bottom + 20, f"{low:g}", 'class="small"'),
-        _text(_RIGHT, bottom + 20, f"{high:g}", 'class="small" text-anchor="end"'),
-    ]
-    confidence = float(answers.facts.get("confidence", 0.95))
-    return _render(bottom + 34, escape(chosen.name), f"{format_percent(confidence)} intervals", parts)
-
-
-def _find_column(answers: "Result", name: str | None) -> "ResultColumn":
-    able = [column for column in answers.columns if column.low is not None]
-    for column in able:
-        if name is None or column.name == name:
-            return column
-    raise InvalidInput(
-        "there is no such column with an interval",
-        why="only released numbers can be drawn",
-        fix=f"use one of: {', '.join(column.name for column in able)}" if able else "ask with intervals",
-    )
-
-
-def _bar_label(answers: "Result", place: int) -> str:
-    keys = [column.values[place] for column in answers.columns if column.low is None]
-    label = ", ".join(
-        "—" if key is None else f"{key:g}" if isinstance(key, float) else escape(key) for key in keys
-    )
-    return label if len(label) <= 24 else label[:23] + "…"

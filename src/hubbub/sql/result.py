@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from hubbub.report import exports
 from hubbub.report.pages import html_text
 from hubbub.report.tables import align_rows, count_of, format_rows
 from hubbub.sql.post_processing import ResultColumn
+
+if TYPE_CHECKING:
+    from hubbub.report.result_charts import Chart
 
 __all__ = ["Result"]
 
@@ -288,10 +291,20 @@ class Result:
         return f"{exports.html_table(self, _HTML_ROWS)}<p><small>{caption}</small></p>"
 
     def svg(self, column: str | None = None) -> str:
-        """Return a chart of one column with its error bars, as SVG."""
-        from hubbub.report.charts import draw_result
+        """Return a chart of one answer, or of all, with intervals, as SVG."""
+        from hubbub.report.result_charts import draw_result
 
         return draw_result(self, column)
+
+    def plot(self, column: str | None = None) -> "Chart":
+        """Return a chart that a notebook shows; `plot().svg` is its SVG.
+
+        Args:
+            column: the answer to draw; all of them, up to six, if omitted.
+        """
+        from hubbub.report.result_charts import Chart
+
+        return Chart(self.svg(column))
 
 
 def _noisy_column(table: Result, column: str | None) -> tuple[str, NDArray[np.float64], NDArray[np.float64]]:
