@@ -175,3 +175,13 @@ def test_label_that_leaves_a_release_out_is_found(folder, facts):
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"format": "hubbub label/2"}', "[" * 100_000])
 def test_foreign_text_is_reported_and_not_raised(text):
     assert not check_label(text).ok
+
+
+def test_label_without_what_is_the_owners_is_rendered(facts):
+    private = {"releases", "restores", "analysts", "head", "entries", "burn-down"}
+    public = {name: value for name, value in facts.items() if name not in private}
+    for text in (label_html(public), label_text(public), label_markdown(public)):
+        assert "for the owner only" in text
+        assert "ada may" not in text
+        assert "SELECT" not in text
+        assert facts["head"] not in text

@@ -37,7 +37,9 @@ def _overview(facts: Facts) -> list[tuple[str, str]]:
         ("composition", facts["composition"]),
     ]
     lines += [("lifetime", facts["lifetime"])] if "lifetime" in facts else []
-    lines += [("analyst", f"{who} may spend {_price(theirs)}") for who, theirs in facts["analysts"].items()]
+    lines += [
+        ("analyst", f"{who} may spend {_price(theirs)}") for who, theirs in facts.get("analysts", {}).items()
+    ]
     lines += [("dataset", f"{name}, alone: ε = {epsilon}") for name, epsilon in facts["datasets"].items()]
     lines += [("versions", ", ".join(facts["versions"]))] if facts["versions"] else []
     lines.append(("non-private accesses", _accesses(facts)))
@@ -98,8 +100,11 @@ def _statements(section: Facts) -> list[tuple[str, str]]:
 
 def _footer(facts: Facts) -> list[str]:
     lines = [f"Not stated by the owner: {', '.join(facts['not stated'])}."] if facts["not stated"] else []
-    head = f"{facts['entries']} entries, head digest {facts['head']}"
-    lines.append(f"Made {facts['made'][:16].replace('T', ' ')} UTC from the ledger: {head}. {_VERIFY}")
+    origin = f"Made {facts['made'][:16].replace('T', ' ')} UTC from the ledger"
+    if "head" in facts:
+        lines.append(f"{origin}: {facts['entries']} entries, head digest {facts['head']}. {_VERIFY}")
+    else:
+        lines.append(f"{origin}. Questions, analysts and the head digest are shown to the owner only.")
     if "signature" in facts:
         lines.append(f"Signed ({facts['signature']['algorithm']}) by {facts['signature']['public_key']}.")
     return lines
@@ -128,7 +133,7 @@ def label_html(facts: Facts) -> str:
         f"<h2>Who is protected, and how</h2>{_definitions(_overview(facts))}",
         _burn_down(facts),
         f"<h2>{_release_heading(facts)}</h2>",
-        *(_release_article(each) for each in facts["releases"]),
+        *(_release_article(each) for each in facts.get("releases", ())),
         "<h2>What is not covered</h2><ul>",
         *(f"<li>{html_text(each)}</li>" for each in facts["not covered"]),
         "</ul>",
@@ -143,6 +148,8 @@ def label_html(facts: Facts) -> str:
 def _release_heading(facts: Facts) -> str:
     if facts["scope"] == "release":
         return "The release"
+    if "releases" not in facts:
+        return "Releases are listed for the owner only"
     count = len(facts["releases"])
     return f"{count:,} {'release' if count == 1 else 'releases'}"
 
@@ -165,7 +172,7 @@ def _definitions(lines: Sequence[tuple[str, str]]) -> str:
 
 
 def _burn_down(facts: Facts) -> str:
-    if not facts["burn-down"] or facts["scope"] == "release":
+    if not facts.get("burn-down") or facts["scope"] == "release":
         return ""
     from hubbub.report.charts import draw_burn_down  # not needed by the other renderings
 
@@ -192,7 +199,7 @@ def label_markdown(facts: Facts) -> str:
     lines += [f"> {_mark(line)}" for line in facts["promise in words"]]
     lines += ["", "## Who is protected, and how", "", *_table(_overview(facts))]
     lines += ["", f"## {_release_heading(facts)}"]
-    for each in facts["releases"]:
+    for each in facts.get("releases", ()):
         when = each["when"][:16].replace("T", " ")
         lines += ["", f"### Entry {each['entry']}, {when} UTC, {_mark(each['who'])}", ""]
         # Indented: a fence in the question could not end it.
@@ -221,7 +228,7 @@ def label_text(facts: Facts) -> str:
     lines = [_title(facts), "", *facts["promise in words"], ""]
     lines += [f"{name}: {text}" for name, text in _overview(facts)]
     lines += ["", _release_heading(facts)]
-    for each in facts["releases"]:
+    for each in facts.get("releases", ()):
         lines.append(f"  {each['entry']}  {each['when'][:19]}  {each['who']}")
         lines.append(f"      {' '.join(each['what'].split())}")
         lines += [f"      {name}: {text}" for name, text in _release_lines(each)]

@@ -509,7 +509,7 @@ class Service:
         facts = label(hosted.account, hosted.about)
         if role is not Role.OWNER:
             # The head changes when an outcome is stored; questions and budgets of analysts are theirs.
-            private = {"releases", "analysts", "head", "burn-down"}
+            private = {"releases", "restores", "analysts", "head", "entries", "burn-down"}
             facts = {name: value for name, value in facts.items() if name not in private}
         return facts
 

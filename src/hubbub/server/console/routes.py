@@ -341,7 +341,7 @@ class _Console:
     async def label(self, visit: _Visit) -> Response:
         facts = await self._call_for(self._service.label, visit)
         # Who is no owner sees no questions.
-        page = await self._call(label_html, {"releases": [], "burn-down": [], **facts})
+        page = await self._call(label_html, facts)
         return HTMLResponse(page, headers=_STYLED)
 
     # The owner
