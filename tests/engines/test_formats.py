@@ -267,6 +267,13 @@ def test_no_line_of_json_raises(line):
         assert json_rows(raw, name)[-1] == ("1", "x")
 
 
+def test_byte_order_mark_is_dropped_wherever_a_row_is():
+    # If it were dropped from the first line only, removing the rows before a row would change that row.
+    marked = b'\xef\xbb\xbf{"a":1,"b":"x"}\n'
+    for before in (b"", b'{"a":2}\n', b"\n", marked):
+        assert json_rows(before + marked)[-1] == ("1", "x")
+
+
 def test_long_rows_of_json_are_null(monkeypatch):
     monkeypatch.setattr("hubbub.engines.json_rows.MAX_FIELD_BYTES", 20)
     monkeypatch.setattr("hubbub.engines.json_rows.CHUNK_BYTES", 7)

@@ -147,3 +147,15 @@ def test_selected_categories_are_one_outcome_of_one_charge(tmp_path):
             data.plan_synopsis(2, **PRICE, private_keys=["city"], columns=["city", "sex"]) for _ in range(2)
         ]
         assert len({plan.run().value.to_json() for plan in plans}) == 1
+
+
+def test_frequent_texts_that_no_engine_takes_as_keys_are_counted_as_others():
+    frame = people()
+    frame.loc[frame.city == "Bern", "city"] = "Be\0rn"
+    with open_people(frame) as data:
+        price = {**PRICE, "private_keys": ["city"], "columns": ["city", "sex"]}
+        synopsis = data.plan_synopsis(2, **price).run().value
+        assert data.plan_synthesis(**price).run().value.synthetic(10)
+    assert synopsis.domain.column("city").categories == ("Zug",)
+    table = synopsis.table("city").to_pandas().set_index("city")["n"]
+    assert abs(table["other"] - 1600) < 100

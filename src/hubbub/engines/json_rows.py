@@ -103,14 +103,15 @@ def _as_text(value: Any) -> str | None:
 
 
 def _split_lines(file: io.BufferedReader) -> Iterator[bytes | None]:
-    """Lines that are not blank; None for one that is too long."""
-    first = True
+    """Lines that are not blank, without a byte order mark; None for one that is too long.
+
+    The mark is dropped from every line: a row is the first one only because of the rows before it.
+    """
     while line := file.readline(MAX_FIELD_BYTES + 1):
         is_long = len(line) > MAX_FIELD_BYTES
         while is_long and not line.endswith(b"\n") and line:
             line = file.readline(CHUNK_BYTES)
-        record = line.removeprefix(codecs.BOM_UTF8) if first else line
-        first = False
+        record = line.removeprefix(codecs.BOM_UTF8)
         if is_long:
             yield None
         elif record.strip(_SPACE):

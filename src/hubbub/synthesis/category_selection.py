@@ -13,7 +13,7 @@ from typing import Any
 
 from hubbub.accounting import PrivacyLoss
 from hubbub.engines.engine import Engine
-from hubbub.engines.schema import Column, Key, Kind
+from hubbub.engines.schema import Column, Key, Kind, is_valid_text
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import Number, format_up, parse_probability
 from hubbub.sql.composite_plan import fingerprint_plan
@@ -51,9 +51,7 @@ class CategorySelection:
         for name, plan in self.queries.items():
             progress(f"selecting categories of {name}")
             keys = execute(plan, engine).columns[0].values.tolist()
-            # NULL has a cell by declaration, or none. NaN is no category.
-            known = [key for key in keys if key is not None and key == key]  # noqa: PLR0124 - False for NaN
-            selected[name] = tuple(known[:MAX_SELECTED])
+            selected[name] = tuple(filter(_is_category, keys))[:MAX_SELECTED]
         return selected
 
     def fingerprints(self, origin: Any) -> list[str]:
@@ -72,6 +70,16 @@ class CategorySelection:
             f"Categories of {names} are selected privately first, at {price} of the whole; "
             f"the errors are those of {MAX_SELECTED} categories each"
         )
+
+
+def _is_category(key: Key) -> bool:
+    """True if a key can be declared; others are counted as other values, because nothing may fail here.
+
+    NULL has a cell by declaration, or none. NaN is no category, nor is a text that some engine refuses.
+    """
+    if isinstance(key, str):
+        return is_valid_text(key)
+    return key is not None and key == key  # noqa: PLR0124 - False for NaN
 
 
 def parse_share(share: Number) -> Fraction:
