@@ -13,7 +13,7 @@ REFERENCE = {"cli.md", "functions.md", "glossary.md"}
 GUIDES = [page for page in sorted(DOCS.glob("*.md")) if page not in LESSONS and page.name not in REFERENCE]
 PAGES = [*LESSONS, *(DOCS / name for name in ("audit.md", "budgets.md", "scale.md"))]
 # Their blocks run in tests of their own.
-ELSEWHERE = {"queries.md", "estimators.md", "training.md", "ledger.md", "synopsis.md"}
+ELSEWHERE = {"queries.md", "engines.md", "estimators.md", "training.md", "ledger.md", "synopsis.md"}
 
 
 def name(page: Path) -> str:
