@@ -137,7 +137,7 @@ def render_meter(budget: BudgetReport, plan: PlanReport | None = None) -> Html:
     """Return the meter: what is spent, what this question would take, what is left."""
     total = float(budget.epsilon)
     spent = float(budget.spent_epsilon)
-    this = 0.0 if plan is None or plan.is_asked else float(plan.epsilon)
+    this = 0.0 if plan is None else float(plan.epsilon)
     shares = [min(1.0, max(0.0, each / total)) if total else 0.0 for each in (spent, this)]
     start, width = 300 * shares[0], 300 * shares[1]
     words = [f"{texts.SPENT} ε = {budget.spent_epsilon} {texts.OF} {budget.epsilon}"]

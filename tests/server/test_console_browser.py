@@ -1,0 +1,136 @@
+"""The console in a real Chromium: with JavaScript and without, and by axe-core's rules."""
+
+import asyncio
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from hubbub.server.serve import serve
+from server.hospital import BY_REGION, PASSWORD, open_hospital
+
+pytestmark = pytest.mark.slow
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None and not os.environ.get("CI"):
+    pytest.skip("needs chromium", allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser") / "hospital"
+    service = open_hospital(folder, "public = true\nport = 0\nwire_port = 0")
+    ready, places, control = threading.Event(), [], {}
+
+    async def run():
+        control["stop"], control["loop"] = asyncio.Event(), asyncio.get_running_loop()
+        await serve(service, on_ready=lambda at: (places.append(at), ready.set()), stop=control["stop"])
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    assert ready.wait(30)
+    yield places[0].url
+    control["loop"].call_soon_threadsafe(control["stop"].set)
+    thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def chromium(url):  # closed before the server, which waits for its connections
+    arguments = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+def open_page(chromium, url, **options):
+    """A page of a fresh visitor, and the hosts that it asks and what it complains about."""
+    page = chromium.new_context(ignore_https_errors=True, **options).new_page()
+    requests, complaints = [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda line: complaints.append(line.text) if "Refused to" in line.text else None)
+    page.goto(url)
+    return page, requests, complaints
+
+
+def sign_in(page, user):
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="visits").click()
+
+
+def test_cost_appears_while_one_types_and_ctrl_enter_asks(chromium, url):
+    page, requests, complaints = open_page(chromium, url)
+    sign_in(page, "ada")
+    page.get_by_label("SQL").fill(BY_REGION)
+    page.get_by_label("ε for the whole question").fill("0.1")
+    page.locator("#plan").get_by_text("ε = 0.1", exact=True).wait_for()
+    page.get_by_label("SQL").fill("SELECT cost, COUNT(*) AS n FROM visits GROUP BY cost")
+    page.get_by_role("link", name="Use δ = 1e-6").wait_for()
+    page.get_by_label("SQL").fill(BY_REGION)
+    page.get_by_label("SQL").press("Control+Enter")
+    page.wait_for_url("**/answers/*")
+    assert page.get_by_role("row").count() == 3
+    assert page.evaluate("document.querySelector('img.chart').naturalWidth") > 0
+    assert all(each.startswith(url) for each in requests)
+    assert complaints == []
+
+
+def test_the_main_flow_works_without_javascript(chromium, url):
+    page, requests, _ = open_page(chromium, url, java_script_enabled=False)
+    sign_in(page, "bob")
+    page.get_by_label("SQL").fill(BY_REGION)
+    page.get_by_label("ε for the whole question").fill("0.15")
+    page.get_by_role("button", name="See cost").click()
+    page.get_by_text("Nothing is spent yet").wait_for()
+    page.get_by_role("button", name="Ask and spend").click()
+    page.wait_for_url("**/answers/*")
+    page.get_by_role("link", name="History").click()
+    assert page.get_by_role("row").count() == 2
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Password").wait_for()
+    assert all(each.startswith(url) for each in requests)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1200),
+        pytest.param("dark", 1200, marks=pytest.mark.long),
+        pytest.param("light", 360, marks=pytest.mark.long),
+    ],
+)
+def test_pages_break_no_rule_of_axe(chromium, url, scheme, width):
+    import axe_playwright_python
+
+    rules = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    size = {"width": width, "height": 800}
+    page, _, _ = open_page(chromium, url, color_scheme=scheme, viewport=size, bypass_csp=True)
+
+    def check():
+        page.evaluate(rules)
+        found = page.evaluate("async () => (await axe.run()).violations.map((each) => each.id)")
+        assert found == [], page.url
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
+
+    check()
+    sign_in(page, "olga")
+    page.get_by_label("SQL").fill("SELECT cost, COUNT(*) AS n FROM visits GROUP BY cost")
+    page.get_by_label("ε for the whole question").fill("0.2")
+    page.locator("#plan .refusal").wait_for()
+    check()
+    page.get_by_label("SQL").fill(BY_REGION)
+    page.get_by_role("button", name="Try on made-up rows").click()
+    page.get_by_role("heading", name="A dry run").wait_for()
+    check()
+    page.get_by_role("button", name="Ask and spend").click()
+    page.wait_for_url("**/answers/*")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    check()
+    for path in ("/datasets/visits/history", "/datasets/visits/manage", "/tokens", "/public"):
+        page.goto(url + path)
+        check()
