@@ -233,3 +233,10 @@ def test_ledger_and_audit_log_verify(service):
     assert service.administration.verify_ledger(olga, "visits").ok
     assert service.administration.verify_audit(olga, "visits") == []
     assert any(each.action == "ask" for each in service.administration.audit(olga, "visits"))
+
+
+def test_a_plan_does_not_tell_what_somebody_else_asked(service):
+    question = Question("SELECT COUNT(*) AS n FROM visits WHERE age > 77", epsilon=0.01)
+    ask(service, "ada", question.sql)
+    assert service.plan(sign_in(service, "ada"), "visits", question).is_asked
+    assert not service.plan(sign_in(service, "bob"), "visits", question).is_asked

@@ -228,7 +228,8 @@ class Service:
             plan.label(),
             seconds,
             account.count_more(plan.loss),
-            account.find_charge(hosted.question_key(plan)) is not None,
+            # Only to those who paid: a free plan must not tell what others asked.
+            _find_outcome(account, hosted.question_key(plan)) is not None,
             plan.query.is_keyed,
             plan.query.is_top,
         )
