@@ -1,17 +1,24 @@
 """Declarations, plans and errors as records: what doors show of them."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from hubbub import errors
+from hubbub.accounting.codec import canonical_json
 from hubbub.engines.schema import Column, Kind, Table
 from hubbub.errors import HubbubError
+from hubbub.ledger.entries import Entry
 from hubbub.server.records import ColumnDescription, ResultColumnDescription, TableDescription
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan
 from hubbub.sql.plan import Plan
+from hubbub.sql.result import Result
 
-__all__ = ["describe_table", "result_columns", "status_of"]
+__all__ = ["describe_table", "result_columns", "status_of", "with_text", "without_text"]
 
 _MAX_KEYS = 1000
+_PAID_TEXT = "-- the question of another analyst, of which you paid for the answer too"
 _STATUS: tuple[tuple[type[HubbubError], int, str], ...] = (
     (errors.AccessDenied, 403, "access_denied"),
     (errors.Unavailable, 503, "unavailable"),
@@ -74,6 +81,27 @@ def _describe_output(plan: Plan, index: int) -> tuple[str, Kind, str]:
     has_interval = plan.bounded.intervals and not plan.query.is_top
     is_estimate = has_interval and kind is Kind.NUMBER and bool(each.calls)
     return each.output.name, kind, "estimate" if is_estimate else "value"
+
+
+def with_text(result: Result, sql: str) -> Result:
+    """Return a result with a label in the text of its reader: others asked the same in theirs.
+
+    Guarantee: no text of another analyst, such as a comment, is in the label.
+    """
+
+    def change(fact: Any) -> Any:
+        if isinstance(fact, (list, tuple)):
+            return [change(each) for each in fact]
+        if not isinstance(fact, Mapping):
+            return fact
+        return {name: sql if name == "query" else change(each) for name, each in fact.items()}
+
+    return replace(result, facts=change(result.facts))
+
+
+def without_text(entry: Entry) -> Entry:
+    """Return a charge of somebody else as one may see it who paid for its answer: not the text."""
+    return replace(entry, text=canonical_json({**entry.body, "description": _PAID_TEXT}))
 
 
 def describe_table(table: Table) -> TableDescription:

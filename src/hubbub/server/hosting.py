@@ -27,7 +27,7 @@ from hubbub.dataset import Dataset, make_dataset
 from hubbub.engines.engine import Engine
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput, LedgerFailed, Unavailable
 from hubbub.ledger import Charge, Ledger, LedgerAccount
-from hubbub.ledger.entries import digest
+from hubbub.ledger.entries import Entry, digest
 from hubbub.ledger.stored_outcomes import error_text
 from hubbub.ledger.verify import VerificationReport
 from hubbub.release import Release
@@ -211,6 +211,20 @@ class HostedDataset:
         """The key under which the ledger knows the question."""
         return digest([fingerprint_plan(plan, self.sources.origin), self.sources.version])
 
+    def find_outcome(self, analyst: str, plan: AnyPlan) -> tuple[Entry | None, str | None]:
+        """Return the charge of a question and its stored outcome, if this analyst made or paid for it.
+
+        Guarantee: a question that only others asked looks like one that nobody asked.
+        """
+        account = self.account_of(analyst)
+        number = account.find_charge(self.question_key(plan))
+        if number is None:
+            return None, None
+        try:
+            return account.entry(number), account.get_release(number)
+        except HubbubError:  # another analyst's, or not authentic: asking it costs something
+            return None, None
+
     # Running
 
     def start(
@@ -220,6 +234,7 @@ class HostedDataset:
         plan: AnyPlan,
         *,
         again: bool = False,
+        check: Callable[[], None] = lambda: None,
         on_charge: Callable[[Charge], None] = lambda _: None,
     ) -> None:
         """Charge, run and store a question; blocks until its slot is free again. `run` says what came out.
@@ -229,6 +244,7 @@ class HostedDataset:
             analyst: who asks; empty for the owner.
             plan: made by `plan` for the same analyst.
             again: charge anew a question that failed.
+            check: is called when the question's turn has come, and refuses what is no longer allowed.
             on_charge: is told of a new charge before it runs; what it raises is ignored.
 
         Guarantee: with a new charge, the outcome is stored and may leave at moments that are fixed when the
@@ -238,17 +254,21 @@ class HostedDataset:
         slots: list[_Slot] = []
 
         def host(charge: Charge, compute: Callable[[Engine], str]) -> str:
-            if not slots:  # an earlier charge of this question was lost
-                slots.append(self._take_slot())
             run.charge = charge
             with suppress(HubbubError):
                 on_charge(charge)
+            if not slots:  # an earlier charge of this question was lost
+                try:
+                    slots.append(self._take_slot())
+                except Unavailable:
+                    raise _failed_error() from None  # it is charged
             return self._hold(run, slots[0].engine, analyst, charge, compute)
 
         try:
             # A question that was asked before needs no engine.
             if again or self.account.find_charge(self.question_key(plan)) is None:
                 slots.append(self._take_slot())
+            check()
             run.finish(self.dataset_of(analyst).run(plan, again=again, host=host))
         except HubbubError as error:
             run.finish(None, error)

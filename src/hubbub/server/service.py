@@ -35,7 +35,7 @@ from hubbub.report.history import History
 from hubbub.report.label import label
 from hubbub.server.administration import Administration
 from hubbub.server.auth import Auth
-from hubbub.server.descriptions import describe_table, result_columns
+from hubbub.server.descriptions import describe_table, result_columns, with_text, without_text
 from hubbub.server.hosting import HostedDataset, Run, choose_deadline
 from hubbub.server.library import Library
 from hubbub.server.records import (
@@ -135,6 +135,11 @@ class Service:
 
         Guarantee: a dataset in which she has no role is refused as one that does not exist.
         """
+        current = self._require_role(principal, dataset, role)
+        self.limit_rate(principal)
+        return self._hosted[dataset], current
+
+    def _require_role(self, principal: Principal, dataset: str, role: Role) -> Role:
         current = self.auth.roles(principal).get(dataset)
         if current is None or dataset not in self._hosted:
             raise _missing_error()
@@ -143,8 +148,7 @@ class Service:
                 f"only an {role} may do this", why="roles protect the budget and other people's questions",
                 fix="ask the owner of the dataset",
             )  # fmt: skip
-        self.limit_rate(principal)
-        return self._hosted[dataset], current
+        return current
 
     def payer(self, principal: Principal, dataset: str) -> str:
         """Return the analyst who pays for a user, by name; empty for an owner, also through a token."""
@@ -228,8 +232,7 @@ class Service:
             plan.label(),
             seconds,
             account.count_more(plan.loss),
-            # Only to those who paid: a free plan must not tell what others asked.
-            _find_outcome(account, hosted.question_key(plan)) is not None,
+            hosted.find_outcome(payer, plan)[0] is not None,  # not what others asked
             plan.query.is_keyed,
             plan.query.is_top,
         )
@@ -282,6 +285,7 @@ class Service:
         finally:
             if state.leaves is not None:
                 await asyncio.sleep(max(0.0, state.leaves - time.monotonic()))
+        await self.call(self._require_role, principal, dataset, Role.ANALYST)
         return await self.call(self._make_answer, dataset, question, release)
 
     def _prepare(
@@ -301,10 +305,16 @@ class Service:
         run = Run(choose_deadline(plan, hosted.deadlines, question.deadline))
         if key is not None and self._is_repetition(principal.user, key, [dataset, question.to_dict(), again]):
             again = False
-        account = hosted.account_of(payer)
-        stored = None if again else _find_outcome(account, hosted.question_key(plan))
-        if stored is not None:
-            return self._load(hosted, *stored, question, plan)
+        paid, stored = hosted.find_outcome(payer, plan)
+        again = again and paid is not None  # who has not paid for a failure pays for seeing it, and no more
+        if paid is not None and stored is not None and not again:
+            return self._load(hosted, (paid, stored), question, plan, payer)
+
+        def check() -> None:
+            self._require_role(principal, dataset, Role.ANALYST)
+            self.administration.refuse_paused(dataset, principal.user)
+            if self.payer(principal, dataset) != payer:
+                raise _missing_error()
 
         def work() -> None:
             try:
@@ -317,9 +327,12 @@ class Service:
                 payer,
                 plan,
                 again=again,
+                check=check,
                 on_charge=lambda charge: self._record_question(principal, dataset, charge.number, question),
             )
-            if run.charge is None and not _pays_for_view(run, account, payer):
+            seen = None if paid is not None or payer == OWNER else hosted.find_outcome(payer, plan)[0]
+            pays_for_view = seen is not None and seen.analyst != payer
+            if run.charge is None and not pays_for_view:
                 self.auth.reserve(principal, -plan.epsilon)
 
         return run, work
@@ -372,16 +385,10 @@ class Service:
 
     def _make_answer(self, dataset: str, question: Question, release: Release[Result]) -> Answer:
         facts = release.value.facts
-        return Answer(
-            dataset,
-            question.sql,
-            int(facts["entry"]),
-            str(facts["as of"]),
-            not facts["asked before"],
-            release.value,
-            release.loss,
-            question,
-        )
+        is_new = not facts["asked before"]
+        result = release.value if is_new else with_text(release.value, question.sql)
+        entry, when = int(facts["entry"]), str(facts["as of"])
+        return Answer(dataset, question.sql, entry, when, is_new, result, release.loss, question)
 
     # What was asked
 
@@ -400,13 +407,20 @@ class Service:
         payer = self.payer(principal, dataset)
         account = hosted.account_of(payer)
         published = {each.entry for each in self.library.publications(dataset)}
-        outcomes: set[int] = set()
+        outcomes, viewed = set[int](), set[int]()
         charges: list[Entry] = []
         for entry in account.entries():
             if entry.kind == EntryKind.RELEASE:
                 outcomes.add(int(entry.body["charge"]))
             elif entry.kind == EntryKind.CHARGE and (role is Role.OWNER or entry.analyst == payer):
                 charges.append(entry)
+            elif entry.kind == EntryKind.VIEW and entry.analyst == payer:
+                # She paid for what somebody else had asked: to her it is a question of her own.
+                seen = without_text(account.entry(int(entry.body["charge"])))
+                charges.append(replace(seen, analyst=payer, timestamp=entry.timestamp))
+                viewed.add(seen.number)
+                outcomes.add(seen.number)
+        charges.sort(key=lambda each: each.number)
         chosen = [each for each in reversed(charges) if before is None or each.number < before][:limit]
         questions = self.library.asked(dataset, [each.number for each in chosen])
         return [
@@ -418,7 +432,7 @@ class Service:
                 str(entry.body["description"]),
                 str(read_loss(entry.body["loss"])),
                 _outcome_word(account, entry.number) if entry.number in outcomes else "none",
-                questions.get(entry.number),
+                None if entry.number in viewed else questions.get(entry.number),
                 entry.number in published,
             )
             for entry in chosen
@@ -447,22 +461,28 @@ class Service:
                 fix="look again later, or ask it again: then it is charged again", parameter="entry",
             )  # fmt: skip
         question = self.library.asked(hosted.name, [entry.number]).get(entry.number)
-        return self._load(hosted, entry, stored, question, _plan_again(hosted, entry, question))
+        if account.analyst not in {OWNER, entry.analyst}:
+            question, entry = None, without_text(entry)
+        plan = _plan_again(hosted, entry, question)
+        return self._load(hosted, (entry, stored), question, plan, account.analyst)
 
     def _load(
         self,
         hosted: HostedDataset,
-        entry: Entry,
-        stored: str,
+        outcome: tuple[Entry, str],
         question: Question | None,
         plan: AnyPlan | None,
+        reader: str,
     ) -> Answer:
+        entry, stored = outcome
+        sql = str(entry.body["description"]) if question is None else question.sql
         result = _evaluate(plan, load_outcome(stored))
+        if reader not in {OWNER, entry.analyst}:
+            result = with_text(result, sql)
         when = {"as of": entry.timestamp, "version": hosted.sources.version, "asked before": True}
         facts = {**result.facts, "entry": entry.number, **when}
         if hosted.sources.unit.window is not None:
             facts["lifetime"] = hosted.account.lifetime_loss().describe()
-        sql = str(entry.body["description"]) if question is None else question.sql
         loss = read_loss(entry.body["loss"])
         answer = replace(result, facts=facts)
         return Answer(
@@ -534,25 +554,6 @@ def _host(config: Config, settings: ServerSettings, first: ServerSettings) -> Ho
 
 def _make_plan(hosted: HostedDataset, payer: str, question: Question) -> AnyPlan:
     return hosted.plan(payer, question.sql, **question.arguments())
-
-
-def _pays_for_view(run: Run, account: LedgerAccount, payer: str) -> bool:
-    """True if an analyst paid from her own budget to see what somebody else was charged for."""
-    if payer == OWNER or run.outcome.exception() is not None:
-        return False
-    return account.entry(int(run.outcome.result().value.facts["entry"])).analyst != payer
-
-
-def _find_outcome(account: LedgerAccount, key: str) -> tuple[Entry, str] | None:
-    """The stored outcome of a question that the caller has paid for, or may see."""
-    number = account.find_charge(key)
-    if number is None:
-        return None
-    try:
-        stored = account.get_release(number)
-        return None if stored is None else (account.entry(number), stored)
-    except HubbubError:
-        return None  # another analyst's: asking it costs something
 
 
 def _plan_again(hosted: HostedDataset, entry: Entry, question: Question | None) -> AnyPlan | None:

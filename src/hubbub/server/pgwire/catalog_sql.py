@@ -22,16 +22,19 @@ INFORMATION: Final = "pgi"
 _SCHEMAS = {"pg_catalog": CATALOG, "information_schema": INFORMATION, "hubbub": "hubbub"}
 _BUILT_IN = {
     *("generate_series", "generate_subscripts", "unnest", "array_agg", "string_agg", "array_length"),
-    *("bool_or", "bool_and", "every", "position", "substr", "btrim", "ltrim", "rtrim", "lpad", "rpad"),
-    *("regexp_replace", "translate", "format", "concat", "concat_ws", "nullif", "length", "upper", "lower"),
+    *("bool_or", "bool_and", "every", "position", "substr", "btrim", "ltrim", "rtrim"),
+    *("regexp_replace", "translate", "concat", "concat_ws", "nullif", "length", "upper", "lower"),
     *("array_append", "array_cat", "array_position", "row_number", "to_char", "date_part", "now", "md5"),
-    *("char_length", "octet_length", "reverse", "repeat", "left", "right", "split_part", "greatest", "least"),
+    *("char_length", "octet_length", "reverse", "left", "right", "split_part", "greatest", "least"),
 }
 """Functions that DuckDB computes as PostgreSQL does."""
 _ROW_FUNCTIONS = {"generate_series", "generate_subscripts", "unnest"}
 """Functions that may stand in a FROM."""
 _RESERVED = {"TABLE", "COLUMN", "SELECT", "INSERT", "UPDATE", "DELETE", "SCHEMA", "ROLE", "INDEX"}
-_REFUSED = (exp.Into, exp.Lock, exp.Command, exp.Placeholder, exp.Parameter, exp.ReadCSV, exp.ReadParquet)
+_REFUSED = (
+    *(exp.Into, exp.Lock, exp.Command, exp.Placeholder, exp.Parameter, exp.ReadCSV, exp.ReadParquet),
+    *(exp.Repeat, exp.Pad, exp.Space, exp.Format),  # texts of any length: no limit stops them
+)
 _TEXT_TYPES = {
     "NAME",
     "CHAR",
