@@ -97,7 +97,9 @@ def test_layer_contract_lists_every_module():
     listed = {name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")}
     source = ROOT / "src" / "hubbub"
     there = {
-        f"hubbub.{path.stem}" for path in source.iterdir() if path.suffix == ".py" and path.stem != "__init__"
+        f"hubbub.{path.stem}"
+        for path in source.iterdir()
+        if path.suffix == ".py" and not path.stem.startswith("__")
     }
     there |= {f"hubbub.{path.name}" for path in source.iterdir() if (path / "__init__.py").exists()}
     assert listed == there

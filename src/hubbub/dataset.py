@@ -320,7 +320,11 @@ class Dataset(SynopsisPlanning):
         if not isinstance(self.account, LedgerAccount):
             return False
         key = digest([fingerprint_plan(plan, self._origin), self.version])
-        return self.account.find_charge(key) is not None
+        number = self.account.find_charge(key)
+        try:
+            return number is not None and self.account.get_release(number) is not None
+        except HubbubError:
+            return False  # another analyst's: asking it costs something
 
     def count_more(self, plan: AnyPlan) -> int | None:
         """About how many more queries like this one the budget allows; None without a budget."""

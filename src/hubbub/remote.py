@@ -395,6 +395,10 @@ class RemoteDataset:
         """About how many more queries like this one the budget allows."""
         return plan.count_more
 
+    def is_answered(self, plan: RemotePlan) -> bool:
+        """Return whether the server has one's answer to this query, so that it costs nothing more."""
+        return plan.is_charged
+
     def exact(self, plan: RemotePlan) -> NoReturn:
         """Refused: exact answers are for the owner, beside the data."""
         del plan

@@ -113,7 +113,7 @@ def test_modules_of_this_folder_are_subjects(tmp_path, monkeypatch):
 
 def test_query_that_cannot_be_planned_is_refused(pairs):
     found = run("audit", "--sql", "SELECT value FROM data", "--epsilon", "1", "--pairs", pairs)
-    assert found.code == 2
+    assert found.code == 3
     assert "GROUP BY" in found.stderr
 
 

@@ -195,7 +195,6 @@ def plan(
     hubbub plan visits.parquet "SELECT COUNT(*) AS n FROM visits" --unit patient --epsilon 1
     hubbub plan visits.parquet "SELECT region, COUNT(*) AS n FROM visits GROUP BY region" \\
         --unit patient --error n=50 --keys region=North,South,East,West --rows-per-unit 5 --explain
-    hubbub plan visits.parquet "SELECT COUNT(*) AS n FROM visits" --epsilon 1 --ledger visits.ledger
     """  # noqa: D301 - the mark that keeps lines is a real \b
     file_format = choose_format(form and form.value, output, PlanFormat)
     with options.open_dataset(population=options.population) as data:
