@@ -113,11 +113,11 @@ def printed_raw():
         cli__terminal__escape=str,
         cli__terminal__escape_lines=str,
         cli__terminal__escape_json=str,
-        cli__results__escape=str,
+        cli__results__escape_json=str,
         report__tables__escape=str,
         cli__init__escape=str,
-        report__label__escape=str,
-        report__label__escape_json=str,
+        report__label_pages__escape=str,
+        report__label_pages__escape_json=str,
         sql__explain__escape=str,
         sql__result__escape=str,
     ):
@@ -130,7 +130,7 @@ def written_in_place():
     with _patched(
         cli__results__check_output_path=lambda path, _=(): Path(path),
         cli__query__check_output_path=lambda path, _=(): Path(path),
-        cli__ledger__check_output_path=lambda path, _=(): Path(path),
+        cli__report__check_output_path=lambda path, _=(): Path(path),
         cli__results__write_output=lambda path, text: Path(path).write_text(text, encoding="utf-8"),
         cli__ledger__write_output=lambda path, text, _=(): Path(path).write_text(text, encoding="utf-8"),
         sql__result__write_output=lambda path, text, _=(): Path(path).write_text(text, encoding="utf-8"),

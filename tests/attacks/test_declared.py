@@ -349,6 +349,9 @@ def _hostile_commands():
         ("audit", f"{HOSTILE}:f", "--epsilon", "1"),
         ("release", HOSTILE, "--epsilon", "1"),
         ("toss", HOSTILE),
+        ("serve", f"{plain}.toml"),
+        ("user", "list", "--config", f"{plain}.toml"),
+        ("mcp", f"{plain}.toml", "--user", HOSTILE),
         (HOSTILE,),
     ]
 
@@ -399,7 +402,7 @@ def attack_A54(target):
     """A file with an ending that nobody knows holds a table in text, which no program reads."""
     with folder(target):
         words = ("query", "data/visits.parquet", "SELECT COUNT(*) AS n FROM visits", "--unit", "patient")
-        names = ("x.html", "x.xlsx", "x.doc")
+        names = ("x.htm", "x.xls", "x.doc")
         return any(run(*words, "--epsilon", "1", "--output", name).code == 0 for name in names)
 
 
