@@ -284,7 +284,6 @@ def test_many_other_spellings_agree(tables_in, other):
     assert check_queries(tables_in, other, 40, "long spellings", UNITS["unit"], sources=SPELLINGS) > 10
 
 
-@pytest.mark.long
 def test_queries_agree_on_spark(tables_in):
     assert check_queries(tables_in, "Spark", 2, "short", UNITS["unit"])
 

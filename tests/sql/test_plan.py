@@ -231,7 +231,7 @@ def test_repr_is_one_line_and_html_a_small_table(data):
     plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, keys=KEYS, rows_per_unit=2)
     assert repr(plan) == f"Plan(ε = 1 for {plan.unit}; n ± 7)"
     page = plan._repr_html_()
-    assert "<td>n</td><td>± 6</td>" in page
+    assert "<td>n</td><td>± 7</td>" in page
     assert "SELECT" not in page
 
 

@@ -6,6 +6,7 @@ ever checked on DuckDB, so it is refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from sqlglot import exp
@@ -69,7 +70,7 @@ def translate(
         if isinstance(node, exp.Anonymous) and str(node.this) in _DUCKDB_CALLS:
             raise unsupported_node(node, _DUCKDB_CALLS[str(node.this)])
     scanned = query.copy().transform(lambda node: _replace_table(node, scans), copy=False)
-    return _replace_nodes(scanned, translations).sql(dialect)
+    return _rename_repeated_ctes(_replace_nodes(scanned, translations)).sql(dialect)
 
 
 def is_portable(sql: exp.Expr) -> bool:
@@ -104,6 +105,39 @@ def _replace_nodes(tree: exp.Expr, translations: Translations) -> exp.Expr:
             tree = replacement
         else:
             node.replace(replacement)
+    return tree
+
+
+def _rename_repeated_ctes(tree: exp.Expr) -> exp.Expr:
+    """Give each common table expression a name of its own: some engines read them all at the top.
+
+    From the inside out, so that a name stands for the nearest one around it.
+
+    >>> from sqlglot import parse_one
+    >>> inner = "WITH m AS (SELECT 2 AS a) SELECT m.a FROM m"
+    >>> query = parse_one(f"WITH m AS (SELECT 1 AS a) SELECT m.a FROM m, ({inner}) AS q")
+    >>> print(_rename_repeated_ctes(query).sql())
+    WITH m AS (SELECT 1 AS a) SELECT m.a FROM m, (WITH m_1 AS (SELECT 2 AS a) SELECT m.a FROM m_1 AS m) AS q
+    """
+    clauses = list(tree.find_all(exp.With))
+    names = [cte.alias.lower() for clause in clauses for cte in clause.expressions]
+    taken = set(names)
+    for clause in reversed(clauses):
+        scope = clause.parent or tree
+        for cte in clause.expressions:
+            old = cte.alias.lower()
+            if names.count(old) == 1:
+                continue
+            names.remove(old)
+            number = next(n for n in count(1) if f"{old}_{n}" not in taken)
+            new = f"{old}_{number}"
+            taken.add(new)
+            cte.args["alias"].set("this", exp.to_identifier(new))
+            for table in list(scope.find_all(exp.Table)):
+                if table.name.lower() == old and not table.this.quoted:
+                    if not table.alias:  # columns are qualified by it
+                        table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
+                    table.set("this", exp.to_identifier(new))
     return tree
 
 

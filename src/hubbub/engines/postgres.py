@@ -207,7 +207,8 @@ class PostgreSQL(RemoteEngine):
     def __init__(self, address: str, sources: Mapping[str, TableSource]) -> None:
         self._address = address
         self._connection: Any = None
-        self._connect()
+        with self._guard("the database cannot be opened"):
+            self._connect()
         try:
             super().__init__(sources)
         except BaseException:
@@ -248,16 +249,16 @@ class PostgreSQL(RemoteEngine):
     # The connection
 
     def _connect(self) -> None:
+        """Connect; the caller guards it, who knows whether something has been charged."""
         import psycopg
 
-        with self._guard("the database cannot be opened"):
-            self._connection = psycopg.connect(
-                self._address, autocommit=True, application_name="hubbub", connect_timeout=30
-            )
-            self._connection.prepare_threshold = None
-            self._connection.adapters.register_dumper(_BinaryArray, _make_dumper())
-            version = self._connection.info.server_version
-            encoding = self._connection.execute("SHOW server_encoding").fetchone()[0]
+        self._connection = psycopg.connect(
+            self._address, autocommit=True, application_name="hubbub", connect_timeout=30
+        )
+        self._connection.prepare_threshold = None
+        self._connection.adapters.register_dumper(_BinaryArray, _make_dumper())
+        version = self._connection.info.server_version
+        encoding = self._connection.execute("SHOW server_encoding").fetchone()[0]
         if version < _MIN_VERSION or encoding != "UTF8":
             self.close()
             raise InvalidInput(
