@@ -253,6 +253,16 @@ def test_expression_depends_on_its_own_row_only(engine, text):
         assert run(f"{query} WHERE id = {place + 1}").fetchall() == [(together[place],)]
 
 
+@pytest.mark.parametrize("text", ALL)
+def test_each_part_is_compiled_once(engine, text):
+    """Compiled twice at each level, a sum of sixty columns would take longer than anybody waits."""
+    compiled = []
+    scope = Scope({"r": engine.tables["r"].columns}, on_compiled=lambda node, _: compiled.append(id(node)))
+    tree = sqlglot.parse_one(text, read="duckdb")
+    compile_expression(tree, scope)
+    assert len(compiled) == len(set(compiled))
+
+
 @pytest.mark.slow
 def test_dates_beyond_python_are_null(data):
     for text in ("d", "m", "CAST(s AS DATE)", "CAST(s AS TIMESTAMP)", "DATE_TRUNC('month', m)"):

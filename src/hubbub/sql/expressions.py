@@ -39,7 +39,7 @@ from hubbub.sql.scalar_types import (
     unknown_type_compared,
     unsupported_here,
 )
-from hubbub.sql.text_functions import known_whole, passes_null
+from hubbub.sql.text_functions import as_whole, known_whole, passes_null
 
 __all__ = ["compile_expression"]
 
@@ -154,11 +154,17 @@ def _truth(node: exp.Expr, scope: Scope) -> TypedExpression:
 
 
 def _arithmetic(node: exp.Expr, scope: Scope) -> TypedExpression:
-    moved = _moved_date(node, scope)
-    if moved is not None:
-        return moved
+    if isinstance(node, (exp.Add, exp.Sub)) and any(
+        isinstance(part, exp.Interval) for part in (node.this, node.expression)
+    ):
+        return _moved_by_interval(node, scope)
+    # Each operand is compiled once: twice at each level would take 2^depth steps.
+    left, right = (compile_expression(part, scope) for part in (node.this, node.expression))
+    if left.kind is Kind.DATE and isinstance(node, (exp.Add, exp.Sub)):
+        return _moved_by_days(left, right, -1 if isinstance(node, exp.Sub) else 1)
     kind = _PLAIN_ARITHMETIC.get(type(node), type(node))
-    return number_functions.arithmetic(kind, _number_of(node.this, scope), _number_of(node.expression, scope))
+    first, second = (as_kind(operand, Kind.NUMBER, "an operand") for operand in (left, right))
+    return number_functions.arithmetic(kind, first, second)
 
 
 _PLAIN_ARITHMETIC: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -169,30 +175,27 @@ _PLAIN_ARITHMETIC: dict[type[exp.Expr], type[exp.Expr]] = {
 """SAFE_ADD is NULL where + would fail: as + is here."""
 
 
-def _moved_date(node: exp.Expr, scope: Scope) -> TypedExpression | None:
-    """A date plus or minus an interval or a number of days, or minus a date; None for other operands."""
-    if not isinstance(node, (exp.Add, exp.Sub)):
-        return None
+def _moved_by_interval(node: exp.Expr, scope: Scope) -> TypedExpression:
+    """A moment plus or minus an interval, or an interval plus a moment."""
     left, right, sign = node.this, node.expression, -1 if isinstance(node, exp.Sub) else 1
     compile_part = partial(compile_expression, scope=scope)
     if isinstance(left, exp.Interval) and sign > 0:
         left, right = right, left
-    if isinstance(right, exp.Interval):
-        count, unit = date_functions.read_interval(right, None, compile_part)
-        moment = compile_part(left)
-        if moment.kind is not Kind.DATE:
-            moment = as_kind(moment, Kind.TIMESTAMP, "an operand")
-        return date_functions.shift(moment, sign * count, unit)
     if isinstance(left, exp.Interval):
         raise unsupported_here(left)
-    first = compile_part(left)
-    if first.kind is not Kind.DATE:
-        return None
-    second = compile_part(right)
-    if second.kind is Kind.DATE and sign < 0:
-        return date_functions.subtract_dates(first, second, "day")
-    days = known_whole(right, compile_part, -1_000_000, 1_000_000)
-    return date_functions.shift(first, sign * days, "day", is_date=True)
+    count, unit = date_functions.read_interval(right, None, compile_part)
+    moment = compile_part(left)
+    if moment.kind is not Kind.DATE:
+        moment = as_kind(moment, Kind.TIMESTAMP, "an operand")
+    return date_functions.shift(moment, sign * count, unit)
+
+
+def _moved_by_days(moment: TypedExpression, other: TypedExpression, sign: int) -> TypedExpression:
+    """A date plus or minus a number of days, or minus a date."""
+    if other.kind is Kind.DATE and sign < 0:
+        return date_functions.subtract_dates(moment, other, "day")
+    days = as_whole(other, -1_000_000, 1_000_000)
+    return date_functions.shift(moment, sign * days, "day", is_date=True)
 
 
 def _divided(node: exp.Expr, scope: Scope) -> TypedExpression:

@@ -27,7 +27,7 @@ from hubbub.sql.scalar_types import (
     make_condition,
 )
 
-__all__ = ["BUILDERS", "Builder", "Compile", "known_whole", "passes_null", "text_of"]
+__all__ = ["BUILDERS", "Builder", "Compile", "as_whole", "known_whole", "passes_null", "text_of"]
 
 Compile = Callable[[exp.Expr | None], TypedExpression]
 """Compiles a part of the expression."""
@@ -45,7 +45,11 @@ def text_of(node: exp.Expr, compile_part: Compile) -> TypedExpression:
 
 def known_whole(node: exp.Expr, compile_part: Compile, least: int, most: int) -> int:
     """A whole number that is written out."""
-    typed = compile_part(node)
+    return as_whole(compile_part(node), least, most)
+
+
+def as_whole(typed: TypedExpression, least: int, most: int) -> int:
+    """The whole number that an expression is, if it is written out."""
     if (
         not typed.is_literal
         or not isinstance(typed.value, Fraction)
