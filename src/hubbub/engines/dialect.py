@@ -121,7 +121,7 @@ def _rename_repeated_ctes(tree: exp.Expr) -> exp.Expr:
     """
     clauses = list(tree.find_all(exp.With))
     names = [cte.alias.lower() for clause in clauses for cte in clause.expressions]
-    taken = set(names)
+    all_names = set(names)
     for clause in reversed(clauses):
         scope = clause.parent or tree
         for cte in clause.expressions:
@@ -129,9 +129,9 @@ def _rename_repeated_ctes(tree: exp.Expr) -> exp.Expr:
             if names.count(old) == 1:
                 continue
             names.remove(old)
-            number = next(n for n in count(1) if f"{old}_{n}" not in taken)
+            number = next(n for n in count(1) if f"{old}_{n}" not in all_names)
             new = f"{old}_{number}"
-            taken.add(new)
+            all_names.add(new)
             cte.args["alias"].set("this", exp.to_identifier(new))
             for table in list(scope.find_all(exp.Table)):
                 if table.name.lower() == old and not table.this.quoted:
