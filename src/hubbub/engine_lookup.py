@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hubbub.engines.engine import Engine, TableSource
 from hubbub.errors import EngineFailed, InvalidInput
+
+if TYPE_CHECKING:
+    # The shell asks what an address is at every start: sqlglot, which engines need, is left for later.
+    from hubbub.engines.engine import Engine, TableSource
 
 __all__ = ["is_database", "is_server", "open_connection", "open_engine", "open_spark"]
 
@@ -63,7 +66,7 @@ def open_spark(address: str) -> Any:
         ) from None
 
 
-def open_engine(data: Any, sources: Mapping[str, TableSource], connection: Any) -> Engine:
+def open_engine(data: Any, sources: Mapping[str, "TableSource"], connection: Any) -> "Engine":
     """Open what holds the rows; each engine is imported only where it is used."""
     if _is_address(data):
         from hubbub.engines.postgres import PostgreSQL

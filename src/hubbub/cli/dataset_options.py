@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hubbub.accounting.budget import LARGE_EPSILON
 from hubbub.cli.completion import complete_column, complete_pair, complete_table
 from hubbub.cli.options import (
+    LargeEpsilon,
+    Population,
     parse_above_zero,
     parse_bounds,
     parse_confidence,
@@ -37,20 +38,10 @@ if TYPE_CHECKING:
     from hubbub.dataset import Dataset
     from hubbub.sql.composite_plan import AnyPlan
 
-__all__ = ["DatasetOptions", "LargeEpsilon", "Population", "QueryOptions", "with_options"]
+__all__ = ["DatasetOptions", "QueryOptions", "with_options"]
 
 Pairs = list[str] | None
 """NAME=VALUE, several times."""
-Population = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Public number of people: δ must be below 1/N."),
-]
-LargeEpsilon = Annotated[
-    bool,
-    typer.Option(
-        "--allow-large-epsilon", help=f"Allow an ε above {LARGE_EPSILON}, which protects almost nobody."
-    ),
-]
 _DATA, _LEDGER = "Data", "Ledger"
 """The panels of the help; what is asked of the data comes before them."""
 

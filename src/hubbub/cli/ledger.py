@@ -7,8 +7,14 @@ import typer
 from rich.table import Table
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
-from hubbub.cli.dataset_options import LargeEpsilon, Population
-from hubbub.cli.options import parse_above_zero, parse_count, parse_delta, parse_share
+from hubbub.cli.options import (
+    LargeEpsilon,
+    Population,
+    parse_above_zero,
+    parse_count,
+    parse_delta,
+    parse_share,
+)
 from hubbub.cli.terminal import (
     FormatOption,
     OutputFormat,
@@ -20,8 +26,6 @@ from hubbub.cli.terminal import (
     to_json,
     write_stdout,
 )
-from hubbub.config_lookup import find_config
-from hubbub.config_values import ROW
 from hubbub.errors import InvalidInput
 from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import EntryKind
@@ -90,7 +94,7 @@ def open_account(
     budget_to_open = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
     with _open_to_write(where, is_new=True) as opened_ledger:
         account = opened_ledger.account(
-            name, Unit.row() if unit.lower() == ROW else Unit(unit), budget_to_open
+            name, Unit.row() if unit.lower() == "row" else Unit(unit), budget_to_open
         )
         print_line(escaped(name), f": {_format_budget(account.privacy_filter)} for ", escaped(account.unit))
 
@@ -380,8 +384,11 @@ def _show_account(account: LedgerAccount) -> None:
 
 
 def _resolve_address(where: str) -> str:
-    declared = find_config(CONFIG_NAME) if not where and Path(CONFIG_NAME).is_file() else None
-    where = where or (declared.ledger if declared is not None else None) or ""
+    if not where and Path(CONFIG_NAME).is_file():
+        from hubbub.config_lookup import find_config
+
+        declared = find_config(CONFIG_NAME)
+        where = "" if declared is None else declared.ledger or ""
     if not where:
         raise InvalidInput(
             "no ledger is named",

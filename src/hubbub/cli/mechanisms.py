@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hubbub.cli.dataset_options import LargeEpsilon
-from hubbub.cli.loss import Population
 from hubbub.cli.options import (
+    LargeEpsilon,
+    Population,
     parse_above_zero,
     parse_confidence,
     parse_count,

@@ -1,4 +1,7 @@
-"""Options as people type them: exact numbers, and names with values after --bounds, --keys, --error, …"""
+"""Options as people type them: exact numbers, and names with values after --bounds, --keys, --error, …
+
+What only opens data needs is imported where it is used: every command starts through here.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,14 +9,12 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from hubbub.accounting import refuse_large_delta
-from hubbub.config_values import parse_keys, parse_kind, read_key_texts
-from hubbub.engines.schema import Kind, Table
+from hubbub.accounting.budget import LARGE_EPSILON, refuse_large_delta
 from hubbub.errors import InvalidInput
 from hubbub.numbers import (
     format_nearest,
@@ -26,8 +27,13 @@ from hubbub.numbers import (
     parse_rational,
 )
 
+if TYPE_CHECKING:
+    from hubbub.engines.schema import Kind, Table
+
 __all__ = [
+    "LargeEpsilon",
     "MultiValueCommand",
+    "Population",
     "parse_above_zero",
     "parse_allowed_delta",
     "parse_bounds",
@@ -43,6 +49,17 @@ __all__ = [
     "parse_separator",
     "parse_share",
     "parse_types",
+]
+
+Population = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Public number of people: δ must be below 1/N."),
+]
+LargeEpsilon = Annotated[
+    bool,
+    typer.Option(
+        "--allow-large-epsilon", help=f"Allow an ε above {LARGE_EPSILON}, which protects almost nobody."
+    ),
 ]
 
 
@@ -192,8 +209,10 @@ def parse_errors(texts: Iterable[str]) -> dict[str, Fraction]:
     return {name: parse_above_zero(text, f"the --error of {name}") for name, text in pairs}
 
 
-def parse_types(texts: Iterable[str]) -> dict[str, Kind]:
+def parse_types(texts: Iterable[str]) -> dict[str, "Kind"]:
     """Parse types of columns: `cost=number`; several with commas."""
+    from hubbub.config_values import parse_kind
+
     return {name: parse_kind(text) for name, text in parse_pairs(texts, "--type", "cost=number")}
 
 
@@ -218,8 +237,11 @@ def parse_separator(text: str) -> str:
     return words.get(text.lower(), text)
 
 
-def parse_group_keys(options: Iterable[str], tables: Mapping[str, Table]) -> dict[str, Sequence[Any]]:
+def parse_group_keys(options: Iterable[str], tables: Mapping[str, "Table"]) -> dict[str, Sequence[Any]]:
     """Parse group keys: `region=North,South`, `ward=1:12`, `town=@towns.txt`; each of its column's type."""
+    from hubbub.config_values import parse_keys, read_key_texts
+    from hubbub.engines.schema import Kind
+
     out: dict[str, Sequence[Any]] = {}
     for name, text in parse_pairs(options, "--keys", "region=North,South", comma=False):
         texts = read_key_texts(text, name)
@@ -261,15 +283,17 @@ def _wrong_form(option: str, example: str, why: str) -> InvalidInput:
     return InvalidInput(f"{option} is not of the form {example}", why=why, fix=f"write {option} {example}")
 
 
-def _kind_of_column(name: str, tables: Mapping[str, Table]) -> Kind | None:
+def _kind_of_column(name: str, tables: Mapping[str, "Table"]) -> "Kind | None":
     """Return the type of the column of this name, if exactly one table has it."""
     columns = [column for table in tables.values() for column in table.columns]
     kinds = {column.kind for column in columns if column.name.lower() == name.lower()}
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _guess_kind(texts: Iterable[Any]) -> Kind:
+def _guess_kind(texts: Iterable[Any]) -> "Kind":
     """Guess the type of keys of an expression, such as a month: numbers, if all of them are."""
+    from hubbub.engines.schema import Kind
+
     try:
         for text in texts:
             Decimal(text)

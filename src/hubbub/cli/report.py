@@ -8,7 +8,6 @@ import typer
 
 from hubbub.cli.ledger import AccountName, LedgerAddress, open_to_read, single_account
 from hubbub.cli.terminal import escaped, print_line, to_json, write_stdout
-from hubbub.config_lookup import find_config
 from hubbub.errors import InvalidInput
 from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
 from hubbub.report.label import label, signed_label
@@ -75,7 +74,11 @@ def write_report(
     if context.invoked_subcommand is not None:
         return
     form = _choose_format(choice, output)
-    declared = find_config(about or CONFIG_NAME) if about is not None or Path(CONFIG_NAME).is_file() else None
+    declared = None
+    if about is not None or Path(CONFIG_NAME).is_file():
+        from hubbub.config_lookup import find_config
+
+        declared = find_config(about or CONFIG_NAME)
     with open_to_read(where) as opened_ledger:
         facts = label(
             single_account(opened_ledger, name), None if declared is None else declared.about, release=release

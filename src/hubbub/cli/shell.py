@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -83,6 +82,8 @@ def make_app() -> typer.Typer:
 
 def _show_version(is_requested: bool) -> None:
     if is_requested:
+        from importlib import metadata
+
         print_line(f"hubbub {metadata.version('hubbub')}")
         raise typer.Exit
 

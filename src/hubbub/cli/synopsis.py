@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hubbub.cli.dataset_options import DatasetOptions, Population, QueryOptions, with_options
+from hubbub.cli.dataset_options import DatasetOptions, QueryOptions, with_options
 from hubbub.cli.options import (
+    Population,
     parse_above_zero,
     parse_bounds,
     parse_confidence,
