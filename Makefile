@@ -58,10 +58,11 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The site, in build/site; and the two pages that are made from the code.
+# The site, in build/site; and the pages and pictures that are made from the code.
 docs: $(VENV)/.test
 	$(BIN)/python tests/docs/cli_page.py > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 	$(BIN)/python -c "from hubbub.sql.function_list import render_markdown as r; print(r(), end='')" > docs/functions.md
+	$(BIN)/python website/pictures.py
 	$(BIN)/python website/build.py
 
 coverage: $(VENV)/.test

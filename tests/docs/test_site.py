@@ -100,6 +100,10 @@ def test_every_page_is_in_the_menu_once():
 
 
 @pytest.mark.slow
-def test_pictures_of_the_textbook_are_those_that_the_code_draws():
-    for name, picture in draw_all().items():
-        assert (DOCS / "textbook" / "pictures" / name).read_text(encoding="utf-8") == picture
+def test_pictures_are_those_that_the_code_draws():
+    pictures = draw_all()
+    for name, picture in pictures.items():
+        assert (DOCS / name).read_text(encoding="utf-8") == picture, f"{name}: run website/pictures.py"
+    # A training run of minutes, by examples/generalisation.py.
+    drawn_elsewhere = {"pictures/generalisation.svg"}
+    assert {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.svg")} == {*pictures, *drawn_elsewhere}

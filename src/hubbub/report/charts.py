@@ -394,7 +394,7 @@ class Frame:
     def _axes(self) -> list[str]:
         parts = []
         for value, name in self.up.ticks():
-            _, down = self._to_pixels(self.across.low, value)
+            down = _BOTTOM - self.up.share(value) * (_BOTTOM - _TOP)
             parts += [
                 svg_line("grid", _LEFT, down, _RIGHT, down),
                 svg_text(_LEFT - 8, down + 4, name, 'class="small" text-anchor="end"'),
