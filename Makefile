@@ -62,6 +62,7 @@ format: $(VENV)/.test
 docs: $(VENV)/.test
 	$(BIN)/python tests/docs/cli_page.py > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 	$(BIN)/python -c "from hubbub.sql.function_list import render_markdown as r; print(r(), end='')" > docs/functions.md
+	$(BIN)/python website/formats.py
 	$(BIN)/python website/pictures.py
 	$(BIN)/python website/build.py
 

@@ -45,6 +45,7 @@ NAVIGATION: Mapping[str, str | Section] = {
         "Commands": "cli.md",
         "SQL functions": "functions.md",
         "Engines and files": "engines.md",
+        "Formats and codes": "formats.md",
         "Python API": "api/",
         "Benchmarks": "benchmarks.md",
         "Architecture": "architecture.md",
