@@ -98,7 +98,7 @@ _LABEL_FIELDS: dict[str, Field] = {
     "groups per unit estimated privately": Field(_FLAG, "true if nobody declared it"),
     "rows per group": Field(_or_null(_COUNT), "contribution bound"),
     "bounds": Field(_OBJECT, "[low, high] of each column that is summed, exact"),
-    "bounds estimated privately": Field(_LIST, "columns whose bounds nobody declared"),
+    "bounds estimated privately": Field(_LIST, "columns with bounds that nobody declared"),
     "confidence": Field({"type": "number"}, "of the intervals"),
     "interval covers": Field(_TEXT, "what the intervals are about"),
     "limits": Field(_OBJECT, "what each contribution bound does", is_required=False),
