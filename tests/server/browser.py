@@ -10,7 +10,7 @@ import httpx
 from hubbub.server.app import make_app
 from server.hospital import PASSWORD
 
-ORIGIN = "https://testserver"
+ORIGIN = "https://localhost"
 
 
 class _Forms(HTMLParser):

@@ -1,12 +1,20 @@
-"""`hubbub` commands as processes of their own, and clients that ask them."""
+"""`hubbub` commands as processes of their own, servers in this one, and clients that ask them."""
 
+import asyncio
 import signal
 import ssl
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+
+from hubbub.server.serve import Addresses, serve
+from hubbub.server.service import Service
 
 
 class Process:
@@ -49,3 +57,23 @@ class Served(Process):
             verify=self.trust,
             timeout=120,
         )
+
+
+@contextmanager
+def serving(service: Service, **options: Any) -> Iterator[Addresses]:
+    """All doors of a service in a thread of this process, over TLS."""
+    ready, places, control = threading.Event(), [], {}
+
+    async def run() -> None:
+        control["stop"], control["loop"] = asyncio.Event(), asyncio.get_running_loop()
+        stop = control["stop"]
+        await serve(service, on_ready=lambda at: (places.append(at), ready.set()), stop=stop, **options)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield places[0]
+    finally:
+        control["loop"].call_soon_threadsafe(control["stop"].set)
+        thread.join(60)

@@ -383,7 +383,7 @@ def test_typed_text_survives_an_expired_session(visitors):
         {"origin": "https://evil.example"},
         {"origin": "null"},
         {"origin": None},
-        {"origin": "http://testserver"},
+        {"origin": "http://localhost"},
         {"origin": ORIGIN, "sec-fetch-site": "cross-site"},
         {"origin": None, "sec-fetch-site": "same-site"},
     ],

@@ -1,15 +1,13 @@
 """The console in a real Chromium: with JavaScript and without, and by axe-core's rules."""
 
-import asyncio
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
 
-from hubbub.server.serve import serve
 from server.hospital import BY_REGION, PASSWORD, open_hospital
+from server.processes import serving
 
 pytestmark = pytest.mark.slow
 CHROMIUM = shutil.which("chromium")
@@ -22,18 +20,8 @@ playwright = pytest.importorskip("playwright.sync_api")
 def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser") / "hospital"
     service = open_hospital(folder, "public = true\nport = 0\nwire_port = 0")
-    ready, places, control = threading.Event(), [], {}
-
-    async def run():
-        control["stop"], control["loop"] = asyncio.Event(), asyncio.get_running_loop()
-        await serve(service, on_ready=lambda at: (places.append(at), ready.set()), stop=control["stop"])
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert ready.wait(30)
-    yield places[0].url
-    control["loop"].call_soon_threadsafe(control["stop"].set)
-    thread.join(60)
+    with serving(service) as addresses:
+        yield addresses.url
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def sign_in(service, claims=None, *, key=KEY, state=None, code="code", has_cooki
 
     async def flow():
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="https://testserver"
+            transport=httpx.ASGITransport(app), base_url="https://localhost"
         ) as browser:
             start = await browser.get("/oidc/login")
             sent = {

@@ -182,6 +182,17 @@ def test_messages_have_a_limit(client):
     assert fields_of(payload)["C"] == "54000"
 
 
+def test_new_password_ends_connections_of_the_old_one(service, port):
+    with RawClient(port) as client:
+        client.sign_in("bob")
+        service.auth.set_password("bob", PASSWORD, by="test")
+
+        assert errors_in(client.ask(query(COUNT)))[0]["C"] == "42501"
+        assert errors_in(client.ask(query("SELECT * FROM hubbub.history")))[0]["C"] == "42501"
+    with RawClient(port) as client:
+        assert len(client.sign_in("bob")) == 8
+
+
 def test_slow_start_is_ended(service):
     with running_listener(service, startup_seconds=0.05) as port, RawClient(port) as client:
         ((kind, payload),) = client.read_until()

@@ -1,3 +1,4 @@
+import base64
 import io
 import json
 import logging
@@ -228,9 +229,7 @@ def test_routes_are_open_by_role(service, tokens, hidden, who, route):
 
 
 def test_tokens_are_shown_once_scoped_and_revoked(service):
-    password = {
-        "authorization": "Basic " + __import__("base64").b64encode(f"ada:{PASSWORD}".encode()).decode()
-    }
+    password = {"authorization": "Basic " + base64.b64encode(f"ada:{PASSWORD}".encode()).decode()}
     client = Client(service)
     made = client.post(
         f"{API}/tokens",
@@ -253,6 +252,23 @@ def test_tokens_are_shown_once_scoped_and_revoked(service):
 
     assert holder.request("DELETE", f"{API}/tokens/{made.json()['token_id']}").status_code == 204
     assert holder.get(f"{API}/datasets").status_code == 401
+
+
+def test_a_token_neither_sees_nor_revokes_others_of_its_user(service):
+    password = {"authorization": "Basic " + base64.b64encode(f"bob:{PASSWORD}".encode()).decode()}
+    stolen, other = (make_token(service, "bob", role=Role.READER) for _ in range(2))
+    id_of = {secret: secret.split("_")[1] for secret in (stolen, other)}
+    thief = Client(service, stolen)
+
+    assert [each["token_id"] for each in thief.get(f"{API}/tokens").json()["tokens"]] == [id_of[stolen]]
+    assert thief.request("DELETE", f"{API}/tokens/{id_of[other]}").status_code == 403
+    assert Client(service, other).get(f"{API}/datasets").status_code == 200
+
+    client = Client(service)
+    listed = client.get(f"{API}/tokens", headers=password).json()["tokens"]
+    assert {each["token_id"] for each in listed} >= set(id_of.values())
+    assert client.request("DELETE", f"{API}/tokens/{id_of[stolen]}", headers=password).status_code == 204
+    assert thief.get(f"{API}/datasets").status_code == 401
 
 
 def test_publications_of_a_public_dataset_need_no_sign_in(tmp_path):

@@ -65,7 +65,9 @@ def serve(
 
     require_server()
     chosen = {"host": host, "port": port, "wire_port": wire_port}
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    # Libraries report problems only: some log addresses, or what they were sent.
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("hubbub").setLevel(logging.INFO)
     if demo:
         if files:
             raise InvalidInput(

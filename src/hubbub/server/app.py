@@ -108,7 +108,7 @@ class _Guard:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         settings = service.settings
-        names = {settings.host, "localhost", "127.0.0.1", "::1", "testserver", *settings.allowed_hosts}
+        names = {settings.host, "localhost", "127.0.0.1", "::1", *settings.allowed_hosts}
         self._hosts = {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

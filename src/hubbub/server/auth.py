@@ -125,7 +125,7 @@ class Auth:
         self._state.write(work)
 
     def set_password(self, name: str, password: str, *, by: str) -> None:
-        """Set a password; all sessions of the user end."""
+        """Set a password; all sessions of the user end, and connections that the old one opened."""
         secrets = self._secrets(password)
 
         def work(connection: sqlite3.Connection) -> None:
@@ -281,13 +281,15 @@ class Auth:
             source: as for `sign_in`.
             is_right: whether the proof was right.
         """
-        row = self._state.read(
-            lambda connection: connection.execute(
-                "SELECT user, id FROM tokens WHERE id = ?", [name]
-            ).fetchone()
+        token, password = self._state.read(
+            lambda connection: (
+                connection.execute("SELECT user, id FROM tokens WHERE id = ?", [name]).fetchone(),
+                connection.execute("SELECT verifier FROM users WHERE name = ?", [name]).fetchone(),
+            )
         )
-        user, token_id = (name, None) if row is None else row
-        principal = Principal(user, token_id=token_id)
+        user, token_id = (name, None) if token is None else token
+        password_id = None if token is not None or password is None else _digest(str(password[0]))
+        principal = Principal(user, token_id=token_id, password_id=password_id)
         if not is_right or not self._is_valid(principal):
             self._note_failure(f"pair {name} {source}", _FREE_FAILURES)
             self._note_failure(f"source {source}", _SOURCE_FAILURES)
@@ -411,6 +413,20 @@ class Auth:
         self._state.write(work)
         return self._token(token_id), text
 
+    def own_tokens(self, principal: Principal) -> list[Token]:
+        """Return the tokens of somebody; who came with a token sees that one alone."""
+        every = self.tokens(principal.user)
+        return [each for each in every if principal.token_id in {None, each.token_id}]
+
+    def revoke_own_token(self, principal: Principal, token_id: str) -> None:
+        """Revoke a token of one's own; a token revokes itself alone, so that a stolen one stops no other."""
+        if principal.token_id not in {None, token_id}:
+            raise AccessDenied(
+                "a token cannot revoke another", why="whoever holds it could stop all programs of its user",
+                fix="sign in with a password to revoke it",
+            )  # fmt: skip
+        self.revoke_token(token_id, by=principal.user, user=principal.user)
+
     def tokens(self, user: str | None = None) -> list[Token]:
         """Return the tokens of a user, or of all."""
         rows = self._state.read(
@@ -526,7 +542,11 @@ def _roles(connection: sqlite3.Connection, user: str) -> dict[str, Role]:
 
 
 def _is_valid(connection: sqlite3.Connection, principal: Principal) -> bool:
-    """True if the user, and her token or session, may be used now."""
+    """True if the user, and her password, token or session, may be used now."""
+    if principal.password_id is not None:
+        row = connection.execute("SELECT verifier FROM users WHERE name = ?", [principal.user]).fetchone()
+        if row is None or _digest(str(row[0])) != principal.password_id:
+            return False
     questions: list[tuple[str, list[object]]] = [
         ("SELECT 1 FROM users WHERE name = ? AND is_active", [principal.user])
     ]

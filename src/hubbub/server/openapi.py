@@ -270,7 +270,12 @@ _PATHS: dict[str, dict[str, Any]] = {
     },
     "/api/v1/tokens/{token_id}": {
         "delete": _operation(
-            "revokeToken", "Revoke a token of one's own", {"description": "it is revoked"}, (400,), status=204
+            "revokeToken",
+            "Revoke a token of one's own, with user and password; a token revokes itself alone",
+            {"description": "it is revoked"},
+            (400, 403),
+            status=204,
+            takes_password=True,
         )
     },
 }

@@ -67,6 +67,8 @@ class Principal:
     """The token that was used, if one was: it may allow less than its user."""
     session_id: str | None = field(default=None, repr=False)
     """The session that was used, if one was."""
+    password_id: str | None = field(default=None, repr=False)
+    """A digest of the password's verifier, if a password was used: a new password ends what it allowed."""
 
     @classmethod
     def anonymous(cls) -> "Principal":

@@ -94,8 +94,9 @@ class _Rest:
         auth, call = self._service.auth, self._service.call
         if len(stated) == 1 and scheme.lower() == "bearer":
             return await call(auth.sign_in_with_token, secret.strip(), source)
-        # A password makes tokens, and is of no other use here.
-        if len(stated) == 1 and scheme.lower() == "basic" and request.url.path == f"{_PREFIX}/tokens":
+        # A password makes and revokes tokens, and is of no other use here.
+        is_about_tokens = f"{request.url.path}/".startswith(f"{_PREFIX}/tokens/")
+        if len(stated) == 1 and scheme.lower() == "basic" and is_about_tokens:
             try:
                 user, _, password = base64.b64decode(secret, validate=True).decode().partition(":")
             except (binascii.Error, UnicodeDecodeError):
@@ -192,7 +193,7 @@ class _Rest:
 
     async def tokens(self, _: Request, principal: Principal) -> Response:
         _require_user(principal)
-        tokens = await self._service.call(self._service.auth.tokens, principal.user)
+        tokens = await self._service.call(self._service.auth.own_tokens, principal)
         return JSONResponse({"tokens": [_token_document(each) for each in tokens]})
 
     async def make_token(self, request: Request, principal: Principal) -> Response:
@@ -204,9 +205,7 @@ class _Rest:
     async def revoke_token(self, request: Request, principal: Principal) -> Response:
         _require_user(principal)
         token_id = request.path_params["token_id"]
-        await self._service.call(
-            self._service.auth.revoke_token, token_id, by=principal.user, user=principal.user
-        )
+        await self._service.call(self._service.auth.revoke_own_token, principal, token_id)
         return Response(status_code=204)
 
     async def _call_for(

@@ -7,12 +7,14 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import uvicorn
 from starlette.routing import BaseRoute
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hubbub.errors import InvalidInput
 from hubbub.server.app import make_app
@@ -52,12 +54,53 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Protocol(H11Protocol):
+    """HTTP that closes connections on which no request comes: uvicorn would wait for headers for ever.
+
+    Without this, strangers could hold all connections by saying nothing, or a byte now and then.
+
+    Args:
+        header_seconds: the most time from the start of a connection, or from the first byte of its next
+            request, to the end of the headers.
+        options: as uvicorn passes them.
+    """
+
+    def __init__(self, *, header_seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._header_seconds = header_seconds
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_headers(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()  # a request is being answered; its body has a limit of its own
+        elif self._patience is None:
+            self._patience = self.loop.call_later(self._header_seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
 async def serve(
     service: Service,
     routes: Sequence[BaseRoute] = (),
     *,
     on_ready: Callable[[Addresses], object] = lambda _: None,
     stop: asyncio.Event | None = None,
+    header_seconds: float = 15.0,
 ) -> None:
     """Serve until SIGINT or SIGTERM, or until `stop` is set; then let running requests end, and close.
 
@@ -66,6 +109,7 @@ async def serve(
         routes: of other doors over HTTP.
         on_ready: is told the addresses when all doors are open.
         stop: ends the server when it is set.
+        header_seconds: how long the headers of a request may take.
     """
     settings = service.settings
     certificate = find_certificate(settings)
@@ -77,6 +121,7 @@ async def serve(
         make_app(service, [*_oidc_routes(service), *routes, *(assistants.routes() if assistants else [])]),
         ssl_certfile=certificate.certificate,
         ssl_keyfile=certificate.key,
+        http=partial(_Protocol, header_seconds=header_seconds),  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
         proxy_headers=False,  # whoever connects is who it is

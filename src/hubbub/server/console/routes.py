@@ -422,12 +422,12 @@ class _Console:
         return await self._show_tokens(visit, secret=secret)
 
     async def revoke_token(self, visit: _Visit) -> Response:
-        user, token_id = visit.principal.user, visit.request.path_params["token_id"]
-        await self._call(self._service.auth.revoke_token, token_id, by=user, user=user)
+        token_id = visit.request.path_params["token_id"]
+        await self._call(self._service.auth.revoke_own_token, visit.principal, token_id)
         return RedirectResponse("/tokens", 303)
 
     async def _show_tokens(self, visit: _Visit, **outcome: Any) -> Response:
-        tokens = await self._call(self._service.auth.tokens, visit.principal.user)
+        tokens = await self._call(self._service.auth.own_tokens, visit.principal)
         return HTMLResponse(pages.render_tokens(visit.frame(), tokens, **outcome))
 
     # Published releases

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,7 +48,9 @@ _BUFFER: Final = 1 << 16
 _CATALOG_THREADS = 4
 _MAX_CONNECTIONS = 500
 _MAX_STRANGERS = 100
-"""Connections that have not signed in."""
+"""Connections that sign in at once; others wait for their turn, within the time that signing in may take."""
+_MAX_OF_USER = 250
+"""Connections of one user: nobody keeps the others out."""
 _MECHANISM = "SCRAM-SHA-256"
 _LOG = logging.getLogger("hubbub.server.pgwire")
 _GONE = (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, TimeoutError, OSError)
@@ -80,8 +83,9 @@ class WireListener:
         self._sessions: dict[tuple[int, bytes], Session] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._catalogs: dict[str, Catalog] = {}
-        self._strangers = 0
+        self._strangers = asyncio.Semaphore(_MAX_STRANGERS)
         self._count = 0
+        self._users: Counter[str] = Counter()
         self._last_process = 0
         self._executor = ThreadPoolExecutor(_CATALOG_THREADS, thread_name_prefix="hubbub-catalog")
 
@@ -128,11 +132,10 @@ class WireListener:
                 await asyncio.wait_for(writer.wait_closed(), 5)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._count > _MAX_CONNECTIONS or self._strangers >= _MAX_STRANGERS:
-            raise WireError("53300", "there are too many connections", hint="Try again later.", is_fatal=True)
-        self._strangers += 1
+        if self._count > _MAX_CONNECTIONS:
+            raise _too_many()
         try:
-            async with asyncio.timeout(self._startup_seconds):
+            async with asyncio.timeout(self._startup_seconds), self._strangers:
                 startup = await self._start(reader, writer)
                 if startup is None:
                     return
@@ -140,8 +143,9 @@ class WireListener:
                 answers, variables, key = await self._greet(principal, startup)
         except TimeoutError:
             raise WireError("08006", "signing in took too long", is_fatal=True) from None
-        finally:
-            self._strangers -= 1
+        if self._users[principal.user] >= _MAX_OF_USER:
+            raise _too_many()
+        self._users[principal.user] += 1
         session = Session(reader, writer, answers, variables)
         self._sessions[key] = session
         try:
@@ -152,6 +156,7 @@ class WireListener:
             await session.run()
         finally:
             del self._sessions[key]
+            self._users[principal.user] -= 1
 
     async def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Startup | None:
         """Read the first packets; None for one that asks to cancel a query of another connection."""
@@ -277,6 +282,10 @@ class WireListener:
         session = self._sessions.get((fields.int32(), fields.take(4)))
         if session is not None:
             session.cancel()
+
+
+def _too_many() -> WireError:
+    return WireError("53300", "there are too many connections", hint="Try again later.", is_fatal=True)
 
 
 def _address(writer: asyncio.StreamWriter) -> str:
