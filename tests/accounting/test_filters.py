@@ -401,6 +401,38 @@ def test_an_opening_with_a_negative_limit_is_refused(field):
     assert not account.certifies(loss, negative)
 
 
+def test_an_opening_with_a_negative_share_is_refused():
+    """The others would then have more than there is of δ."""
+    account, loss = PrivacyFilter(ONE), PrivacyLoss.zcdp(0.001)
+    charge = account.price(loss)
+    first, second, *others = charge.opens.shares
+    shares = (first + Fraction(1, 2), second - Fraction(1, 2), *others)
+    negative = replace(charge, opens=replace(charge.opens, shares=shares))
+
+    assert account.certifies(loss, charge)
+    assert account.after(loss, negative) is None
+    assert not account.certifies(loss, negative)
+
+
+@pytest.mark.parametrize("loss", [RUN, PrivacyLoss.gaussian(0.1), PrivacyLoss.zcdp(0.001)])
+def test_the_charge_that_opened_a_stage_is_known_by_its_limits(loss):
+    account = PrivacyFilter(Budget(2, 1e-5)).charge(PrivacyLoss.approximate(0.2, 1e-6))
+    charge = account.price(loss)
+    opens = charge.opens
+    later = account.apply(loss, charge).charge(PrivacyLoss.pure(0.001))
+
+    assert later.certifies_opener(loss, charge)
+    changed = [replace(opens, cuts=opens.cuts / 2), replace(opens, limit=opens.limit / 2)]
+    if opens.kind == "renyi":
+        changed[1:] = [replace(opens, shares=tuple(share / 2 for share in opens.shares))]
+    changed.append(replace(opens, is_first=not opens.is_first))
+    for forged in changed:
+        assert not later.certifies_opener(loss, replace(charge, opens=forged))
+    assert not later.certifies_opener(loss * 2, charge)
+    assert not later.certifies_opener(loss, replace(charge, opens=None))
+    assert not account.certifies_opener(loss, charge)
+
+
 def test_no_stage_opens_when_all_of_epsilon_is_spent():
     account = PrivacyFilter(Budget(1, 1e-6, purpose="many queries"))
     charge = account.price(PrivacyLoss.gaussian(0.1))

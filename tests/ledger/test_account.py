@@ -456,8 +456,11 @@ def test_filters_are_read_while_another_thread_clears_what_is_remembered(storage
     assert spender.spent().epsilon == Fraction(1, 10)
 
 
-def test_the_charge_that_opened_a_stage_is_certified_anew_when_its_key_is_asked_again(storage):
-    run = PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 100)) * 100
+@pytest.mark.parametrize("is_run", [True, False])
+def test_the_charge_that_opened_a_stage_is_certified_anew_when_its_key_is_asked_again(storage, is_run):
+    run = PrivacyLoss.gaussian(Fraction(1, 10))
+    if is_run:
+        run = run.poisson_subsampled(Fraction(1, 100)) * 100
     ledger = storage.open()
     spender = ledger.account("visits", PATIENT, Budget(4, 1e-6))
     charge = spender.record_charge("a run", run, key="run")

@@ -188,22 +188,26 @@ class PrivacyFilter:
         # A loss that opened the stage as part of the certificate is not in the sums.
         return (opens is not None and opens.is_first) or is_charge_true(loss, charge)
 
-    def certifies_first(self, loss: PrivacyLoss, charge: FilterCharge) -> bool:
-        """True if this is what was charged for the loss that opened the second stage."""
+    def certifies_opener(self, loss: PrivacyLoss, charge: FilterCharge) -> bool:
+        """True if this is what was charged for the loss that opened the second stage, and is true of it."""
         opens, stage = charge.opens, self.stage
-        if opens is None or not opens.is_first or not isinstance(stage, GaussianStage):
+        if opens is None or stage is None or _STAGES[type(stage)] != opens.kind or opens.cuts != stage.cuts:
             return False
+        if isinstance(stage, RenyiStage):
+            is_same = opens.shares == stage.shares
+        else:
+            first = loss_to_json(loss) if opens.is_first else None
+            is_same = (opens.limit, first) == (stage.limit, stage.first)
         # The sums of the first stage are what they were when the second one opened.
-        return (opens.limit, opens.cuts) == (stage.limit, stage.cuts) and self._next(stage=None).certifies(
-            loss, charge
-        )
+        return is_same and self._next(stage=None).certifies(loss, charge)
 
     # Opening
 
     def _is_within(self, opens: Opening) -> bool:
         """True if the limits fit what is left of (ε, δ); for a first run, without the run."""
         epsilon, delta = self.epsilon - self.sum_epsilon, self.delta - self.sum_delta
-        if epsilon <= 0 or opens.limit < 0 or opens.cuts < 0:
+        # A negative share would leave another one more than there is of δ.
+        if epsilon <= 0 or min(opens.limit, opens.cuts, *opens.shares) < 0:
             return False
         if opens.kind == "renyi":
             return len(opens.shares) == len(ORDERS) and opens.cuts + sum(opens.shares) <= delta

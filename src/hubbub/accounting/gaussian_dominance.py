@@ -43,6 +43,8 @@ _MAX_RESERVE = 6
 _MARGIN = 1 + Fraction(1, 1 << 20)
 """What is charged leaves this much room, so that another machine's last digits certify it, too."""
 _MOST_POINTS = 160
+_LEAST_CLOSE = Fraction(1, 1 << 1100)
+"""Below it, far from all doubles, `gaussian_delta` need not be close to G."""
 _CLOSED_FORMS = (EpsilonDelta, Laplace, DiscreteLaplace, RandomizedResponse, BoundedRange, Gaussian)
 
 
@@ -378,8 +380,9 @@ def _exp(x: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def _gaussian_below(epsilon: Fraction, mu_squared: Fraction) -> Fraction:
-    """G, rounded down: the upper bound is within 2^-60 of itself."""
-    return gaussian_delta(epsilon, mu_squared) * (1 - Fraction(1, 1 << 50))
+    """G, rounded down: at a μ that is rounded down, the upper bound is within 2^-60 of itself."""
+    above = gaussian_delta(epsilon, (mu_squared / ceil_sqrt(mu_squared)) ** 2)
+    return above * (1 - Fraction(1, 1 << 50)) if above > _LEAST_CLOSE else Fraction(0)
 
 
 def _slope(epsilon: Fraction, mu_squared: Fraction) -> tuple[Fraction, Fraction]:

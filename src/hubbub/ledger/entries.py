@@ -403,16 +403,15 @@ def is_fully_paid(entry: Entry, payer: PrivacyFilter) -> bool:
 
     Args:
         entry: the entry of the charge.
-        payer: the account's filter as it is now. It remembers the loss that opened its second stage.
+        payer: the account's filter as it is now. It has the limits with which its second stage was opened.
     """
     try:
         body = entry.body
         if entry.kind != EntryKind.CHARGE or "fingerprint" not in body:
             return False
         loss, charge = read_loss(body["loss"]), read_charge(body["charged"][OWNER])
-        if charge.opens is not None and charge.opens.is_first:
-            is_opener = getattr(payer.stage, "first", None) == canonical_json(body["loss"])
-            return is_opener and payer.certifies_first(loss, charge)
+        if charge.opens is not None:
+            return payer.certifies_opener(loss, charge)
         return is_charge_true(loss, charge)
     except (KeyError, TypeError, ValueError, AttributeError, HubbubError):
         return False
