@@ -282,7 +282,10 @@ class _Reader:
                 raise self._wrong(name, "is not a text", "it is an address", f'write {name} = "…"')
             if name == "url" and not value.startswith(("postgresql://", "postgres://")):
                 raise self._wrong(
-                    name, "is no address of PostgreSQL", "others are not known", 'write "postgresql://…/db"'
+                    name,
+                    "is not an address of PostgreSQL",
+                    "other databases are not supported",
+                    'write "postgresql://…/db"',
                 )
             if name == "url" and drop_password(value) != value:
                 raise self._wrong(

@@ -55,7 +55,7 @@ def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | 
         except (OSError, UnicodeDecodeError):
             raise InvalidInput(
                 f"{text[1:]}, with the keys of {name}, cannot be read",
-                why="it is a file with one key a line, in UTF-8",
+                why="it is a file with one key per line, in UTF-8",
                 fix="give the path of such a file, as @keys.txt",
             ) from None
         return [line for line in lines if line]
@@ -64,7 +64,7 @@ def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | 
         first, last = int(low), int(high)
         if not first <= last < first + _MOST_KEYS:
             raise InvalidInput(
-                f"the keys of {name} are no range, or more than ten million",
+                f"the keys of {name} are not a range, or more than ten million",
                 why="each of them is one row of the answer",
                 fix="write the first and the last, as 0:99",
             )
@@ -79,7 +79,7 @@ def parse_keys(texts: Iterable[Any], name: str, kind: Kind) -> list[Any]:
     except (ValueError, InvalidOperation, KeyError):
         raise InvalidInput(
             f"a key of {name} is not a {kind.value}",
-            why="it would never be met in the data",
+            why="no row could ever have it",
             fix=f"write keys of kind {kind.value}, or declare another type for {name}",
         ) from None
 

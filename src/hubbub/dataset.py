@@ -256,7 +256,7 @@ class Dataset(SynopsisPlanning):
         refuse_large_epsilon(price, allow=allow_large_epsilon)
         if self.unit.key is None:
             raise InvalidInput(
-                "limits are asked for where each row is a unit",
+                "limits are requested where each row is a unit",
                 why="a unit has one row, in one group",
                 fix="leave it out",
             )

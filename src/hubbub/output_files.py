@@ -40,7 +40,7 @@ def check_output_path(path: str | Path, endings: Sequence[str] = ()) -> Path:
             fix=f"use one of: {', '.join(filter(None, endings))}",
         )
     if target.exists() and not target.is_file():
-        raise _cannot_write(original, "it is no plain file")
+        raise _cannot_write(original, "it is not a regular file")
     if not target.parent.is_dir():
         raise _cannot_write(original, "its folder does not exist")
     if CONFIG_NAME in {original.name, target.name} or str(target) in _GUARDED or _is_kept(target):

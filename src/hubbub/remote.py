@@ -79,7 +79,7 @@ def connect(
     secret = token or os.environ.get("HUBBUB_TOKEN")
     if not secret:
         raise InvalidInput(
-            "no {token} is given", why="it says who asks",
+            "no {token} is given", why="it identifies you",
             fix="pass a {token}, or set HUBBUB_TOKEN", parameter="token",
         )  # fmt: skip
     trust = certificate or os.environ.get("HUBBUB_CERTIFICATE")
@@ -97,7 +97,7 @@ def _find_dataset(link: "_Link") -> str:
     names = [str(each["name"]) for each in link.call("GET", "/datasets")["datasets"]]
     if len(names) != 1:
         raise InvalidInput(
-            "no {dataset} is named, and there is not just one", why="each has a budget of its own",
+            "no {dataset} is named, and there are none or several", why="each has a budget of its own",
             fix=f"name one of: {', '.join(names)}", parameter="dataset",
         )  # fmt: skip
     return names[0]
@@ -179,7 +179,7 @@ def _read_answer(status: int, content: bytes) -> Any:
         if isinstance(problem, HubbubError):
             raise
         raise EngineFailed(
-            "the server's answer is not understood", why="it may be another program, or another version",
+            "the server's answer cannot be understood", why="it may be another program, or another version",
             fix="check the address",
         ) from None  # fmt: skip
     return answer
@@ -403,7 +403,7 @@ class RemoteDataset:
         """Refused: exact answers are for the owner, beside the data."""
         del plan
         raise errors.Refused(
-            "exact answers are asked of a server", why="they are for the owner's eyes only",
+            "a server is asked for exact answers", why="they are for the owner's eyes only",
             fix="open the data where it is",
         )  # fmt: skip
 

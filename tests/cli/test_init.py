@@ -180,7 +180,7 @@ def test_init_asks_for_what_synopses_need():
     synopsis = ["1", "day", "region", "", "region", "cost < 5 AND region = 'South'", "", "nonsense", ""]
     out = run("init", "visits.csv", "--synopsis", typed="\n".join([*columns, *synopsis, *[""] * 6]) + "\n")
     assert out.code == 0, out.stderr
-    assert "the function has another form" in out.stderr
+    assert "the function cannot be read" in out.stderr
     (table,) = read_config(CONFIG_NAME).tables
     assert table.synopsis == {
         "steps": {"cost": 1},

@@ -612,7 +612,7 @@ def test_losses_are_shown_without_query_imports():
         (["--epsilon", "1", "--keys", "region"], "--keys is not of the form region=North,South"),
         (
             ["--epsilon", "1", "--keys", "region=North"],
-            "keys are given for 'region', by which nothing is grouped",
+            "keys are given for 'region', which the query does not group by",
         ),
         (["--epsilon", "1", "--keys", "cost=cheap"], "a key of cost is not a number"),
         (

@@ -211,7 +211,7 @@ def test_refusal_keeps_its_class_and_message(ledger):
         pass
 
     def refused(*_, **__):
-        raise Special("no bounds stood out", why="noise", fix="say them") from ValueError(SECRET)
+        raise Special("no bounds could be estimated", why="noise", fix="say them") from ValueError(SECRET)
 
     data = opened(ledger)
     said = []
@@ -220,7 +220,7 @@ def test_refusal_keeps_its_class_and_message(ledger):
             data.run(data.sql(QUESTIONS["ordered"], epsilon=0.1))
         assert (raised.value.__cause__, raised.value.__context__) == (None, None)
         said.append((type(raised.value), str(raised.value)))
-    assert said == [(Refused, "no bounds stood out: noise. Fix: say them.")] * 2
+    assert said == [(Refused, "no bounds could be estimated: noise. Fix: say them.")] * 2
 
 
 def test_unstored_outcome_makes_the_next_run_a_new_charge(ledger):

@@ -129,7 +129,7 @@ def test_failing_generator_is_an_error(monkeypatch, count):
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
     assert caught.value.why == "without fresh random bits nothing is hidden"
-    assert caught.value.fix == "see that the operating system's entropy source works, then try again"
+    assert caught.value.fix == "check that the operating system's entropy source works, then try again"
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ ADVICE = {
     "add PARTITION BY with the unit's key, or compute it from the released table": ("SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (ORDER BY x) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (PARTITION BY u ORDER BY x) AS r FROM t) AS q"),
     "leave the frame out: with ORDER BY it goes from the first row to the current one": ("SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u ORDER BY d ROWS 2 PRECEDING) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u ORDER BY d) AS r FROM t) AS q"),
     "use one of these; the last value is FIRST_VALUE in the opposite order": ("SELECT COUNT(*) AS n FROM (SELECT u, LAST_VALUE(x) OVER (PARTITION BY u ORDER BY d) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, FIRST_VALUE(x) OVER (PARTITION BY u ORDER BY d DESC) AS r FROM t) AS q"),
-    "write a replacement that is no longer, or take CASE": ("SELECT COUNT(REPLACE(s, 'a', 'long')) AS n FROM t", "SELECT COUNT(REPLACE(s, 'a', 'b')) AS n, COUNT(CASE WHEN s = 'a' THEN 'long' ELSE s END) AS c FROM t"),
+    "write a replacement that is no longer, or use CASE": ("SELECT COUNT(REPLACE(s, 'a', 'long')) AS n FROM t", "SELECT COUNT(REPLACE(s, 'a', 'b')) AS n, COUNT(CASE WHEN s = 'a' THEN 'long' ELSE s END) AS c FROM t"),
     "leave DISTINCT out": ("SELECT COUNT(*) AS n FROM (SELECT u, SUM(DISTINCT x) OVER (PARTITION BY u) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u) AS r FROM t) AS q"),
 }  # fmt: skip
 """By what is advised: a query that is told so, and one that does so."""

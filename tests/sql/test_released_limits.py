@@ -226,5 +226,5 @@ def test_limits_are_measured_for_the_keys_of_later_queries():
         assert "found before, at no cost now" in facts["limits"]["groups"]
         assert facts["interval covers"].endswith("what bounding changed is only estimated")
         assert data.sql(units, epsilon=1, keys={"g": ["a", "c"]}).split.limits > 0
-        with refused(InvalidInput, "by which nothing is grouped"):
+        with refused(InvalidInput, "which the query does not group by"):
             data.limits(epsilon=1, keys=keys)

@@ -76,8 +76,8 @@ def _parse_function(text: str, table: Table) -> tuple[str, dict[str, Any]]:
     values = [pair.partition("=") for pair in listed.split(",")]
     if not colon or not word or not all(equal for _, equal, _ in values):
         raise InvalidInput(
-            "the function has another form",
-            why="it names a column, the one that it follows from, and all values",
+            "the function cannot be read",
+            why="it names a column, its source column, and all values",
             fix="write cat of code: a1=a, b1=b; or nothing",
         )
     mapping = {key.strip(): value.strip() for key, _, value in values}

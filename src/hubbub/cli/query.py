@@ -167,8 +167,8 @@ def _check_consistent(query_plan: "AnyPlan", name: str, *, has_intervals: bool) 
     """Refuse, before anything is charged, a column that has no consistent answers."""
     if _kind_of(query_plan, name) not in {*_COUNTS, "sum"} or not has_intervals:
         raise InvalidInput(
-            f"consistent answers are asked for {name!r}, which is no noisy count or sum with an interval",
-            why="only these add up, and the widths of intervals weigh them",
+            f"consistent answers are asked for {name!r}, which is not a noisy count or sum with an interval",
+            why="only these add up, weighted by the widths of their intervals",
             fix="name a COUNT or SUM of the SELECT, without --exact and --no-intervals",
             parameter="consistent",
         )

@@ -73,7 +73,7 @@ def serve(
             raise InvalidInput(
                 "files are named besides --demo",
                 why="it serves a table of its own",
-                fix="leave one of both out",
+                fix="leave one of the two out",
             )
         with open_demo(chosen) as (service, show):
             _run(service, show)
@@ -261,7 +261,7 @@ def make_token(
         if name not in service.auth.users():
             raise InvalidInput(
                 "there is no such user",
-                why="a token is a user's",
+                why="a token belongs to a user",
                 fix="see hubbub user list",
                 parameter="user",
             )

@@ -108,7 +108,7 @@ class _ZstdReader(_Reader):
             import zstandard
         except ImportError:
             raise InvalidInput(
-                "files in zstd are read by a library that is not installed",
+                "reading zstd files needs a library that is not installed",
                 why="Python itself cannot decompress them",
                 fix="pip install zstandard, or decompress the file with: unzstd FILE",
             ) from None

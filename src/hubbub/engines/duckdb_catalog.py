@@ -231,7 +231,7 @@ def resolve_table(connection: duckdb.DuckDBPyConnection, parts: Sequence[str]) -
             matches.append(row)
     if len(matches) != 1 or matches[0][4] != "duckdb" or "GENERATED ALWAYS AS" in str(matches[0][3]).upper():
         raise InvalidInput(
-            f"{parts[-1]} is no table of the database, or has columns that are computed when they are read",
+            f"{parts[-1]} is not a table of the database, or has columns that are computed when read",
             why="what a view or such a column computes may fail on some row, and the failure would show",
             fix="name a DuckDB table, or make one: CREATE TABLE … AS SELECT … FROM the view",
         )

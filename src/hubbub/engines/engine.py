@@ -205,7 +205,7 @@ def resolve_kinds(
 def table_changed() -> EngineFailed:
     """The error for a table with other columns than when it was opened."""
     return EngineFailed(
-        "a table is not as it was when it was opened",
+        "a table has changed since it was opened",
         why="its columns or their types have changed, and the plan was made for the old ones",
         fix=f"open it again and make a new plan; {RETRY_HINT}",
     )

@@ -120,7 +120,7 @@ def _no_file(path: str, *, is_pattern: bool) -> InvalidInput:
             f"no file matches {path}", why="a query needs its rows", fix="correct the pattern, in quotes"
         )
     return InvalidInput(
-        f"{path} is no file" if Path(path).exists() else f"{path} does not exist",
+        f"{path} is not a file" if Path(path).exists() else f"{path} does not exist",
         why="a query needs its rows",
         fix="give the path of an existing file",
     )
@@ -142,7 +142,7 @@ def _unknown_format(path: str) -> InvalidInput:
         )
     return InvalidInput(
         f"{Path(path).name} ends in {ending or 'nothing'}",
-        why="the ending tells how a file is read",
+        why="the ending decides how a file is read",
         fix=f"give a file that ends in {', '.join(FORMATS)}, also with .gz or .zst for texts, "
         "or a DuckDB database (.duckdb)",
     )
@@ -162,7 +162,7 @@ def check_files_unchanged(states: dict[str, FileState]) -> None:
     changed = next((path for path, before in states.items() if read_file_state(path) != before), None)
     if changed is not None:
         raise EngineFailed(
-            f"{Path(changed).name} is not as it was when it was opened",
+            f"{Path(changed).name} has changed since it was opened",
             why="its header, its types and its lines were checked then",
             fix=f"open it again; {RETRY_HINT}",
         )
@@ -232,7 +232,7 @@ def open_arrow_files(paths: Sequence[str]) -> Any:
         from pyarrow import ArrowException, dataset
     except ImportError:
         raise InvalidInput(
-            f"{Path(paths[0]).name} is read by a library that is not installed",
+            f"{Path(paths[0]).name} needs a library that is not installed",
             why="DuckDB itself does not read Feather files",
             fix="pip install pyarrow",
         ) from None

@@ -50,7 +50,7 @@ def read_partitions(root: str, paths: Sequence[str], partitions: Sequence[str]) 
         real = str(Path(path).resolve())
         if real in values:
             raise InvalidInput(
-                f"{Path(root).name} has one file in two of its folders",
+                f"{Path(root).name} has one file in two folders",
                 why="its rows would be counted twice",
                 fix="remove the link",
             )

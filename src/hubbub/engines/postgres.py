@@ -336,7 +336,7 @@ class PostgreSQL(RemoteEngine):
             columns, (schema, table_name, kind) = self._read_catalog(oid)
             if kind not in _READABLE:
                 raise InvalidInput(
-                    f"{name} is no table, or has rows of a foreign table, or rows that a policy chooses",
+                    f"{name} is not a table, has rows of a foreign table, or has rows that a policy selects",
                     why="what is computed while it is read may fail on some row, and the failure would show",
                     fix="name a table that this user may read in full, or make the view a materialized one",
                 )

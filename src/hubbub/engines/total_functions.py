@@ -284,7 +284,7 @@ def in_window(window: Window, table: Table, columns: Mapping[str, exp.Expr]) -> 
     column = table.find(window.column)
     if column.kind not in MIN_DATETIME:
         raise InvalidInput(
-            f"the window's column {column.name!r} of {table.name} is no date or timestamp",
+            f"the window's column {column.name!r} of {table.name} is not a date or timestamp",
             why="a window's budget pays only for its rows, so each row needs a time",
             fix="name a column with dates, or declare it in {types}",
         )

@@ -430,7 +430,7 @@ def _store_error(problem: BaseException) -> LedgerFailed:
         )
     if "not a database" in str(problem):
         return LedgerFailed(
-            "the file that is given as the ledger is none",
+            "the file given as the ledger is not a ledger",
             why="it has another format",
             fix="pass the path of a ledger, or of a file that does not exist yet",
         )

@@ -42,7 +42,7 @@ def random_bytes(count: int) -> bytes:
         raise Refused(
             "the system's random generator failed",
             why="without fresh random bits nothing is hidden",
-            fix="see that the operating system's entropy source works, then try again",
+            fix="check that the operating system's entropy source works, then try again",
         ) from None
 
 

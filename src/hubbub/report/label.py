@@ -59,7 +59,7 @@ def label(
     if release is not None and not charges:
         raise InvalidInput(
             f"entry {release} is not a charge of this account",
-            why="a label is of a release that was charged",
+            why="a label describes a charged release",
             fix="see hubbub ledger list",
         )
     statements = stated(about)

@@ -71,7 +71,7 @@ def check_label(
         if not isinstance(facts, dict) or facts["format"] != FORMAT:
             raise ValueError  # noqa: TRY301 - one error for all causes
     except (ValueError, KeyError, TypeError, RecursionError):
-        return LabelReport((LabelFinding("FAILED", f"this is no label in the format {FORMAT}"),))
+        return LabelReport((LabelFinding("FAILED", f"this is not a label in the format {FORMAT}"),))
     findings = [
         _check(_check_releases, facts, "the releases cannot be read"),
         _check(_check_totals, facts, "the budget and the charges cannot be read"),
@@ -83,7 +83,9 @@ def check_label(
         findings += [LabelFinding("not checked", each) for each in _UNCHECKED]
     else:
         findings.append(
-            _check(lambda all_of_it: _check_ledger(all_of_it, ledger), facts, "it is no label of this ledger")
+            _check(
+                lambda all_of_it: _check_ledger(all_of_it, ledger), facts, "it is not a label of this ledger"
+            )
         )
         findings += [LabelFinding("not checked", each) for each in _UNCHECKED[1:]]
     return LabelReport(tuple(findings))

@@ -38,7 +38,7 @@ class Administration:
         self._service.authorize(principal, dataset, Role.OWNER)
         if user == principal.user:
             raise AccessDenied(
-                "this would change a role of your own", why="a dataset must not lose its last owner",
+                "this would change your own role", why="a dataset must not lose its last owner",
                 fix="ask another owner", parameter="user",
             )  # fmt: skip
         self._service.auth.set_role(user, dataset, role, by=principal.user)
@@ -58,7 +58,7 @@ class Administration:
         current = hosted.account.analysts().get(analyst)
         if self._service.auth.users().get(analyst, {}).get(dataset) is None:
             raise InvalidInput(
-                "this user has no role in the dataset", why="a budget is an analyst's",
+                "this user has no role in the dataset", why="only analysts have budgets",
                 fix="make the user an analyst first", parameter="analyst",
             )  # fmt: skip
         is_larger = current is not None and (new.epsilon > current.epsilon or new.delta > current.delta)

@@ -579,7 +579,7 @@ def _current_roles(connection: sqlite3.Connection, principal: Principal) -> dict
 def _unknown_error() -> AccessDenied:
     return AccessDenied(
         "the user, the password or the token is wrong",
-        why="nobody is told which, so that names cannot be guessed",
+        why="the answer is the same for each, so that names cannot be guessed",
         fix="check them; a token may have expired",
         parameter="authorization",
     )

@@ -50,7 +50,8 @@ def make_oidc_routes(service: Service, transport: httpx.AsyncBaseTransport | Non
     issuer = urlsplit(settings.issuer)
     if issuer.scheme != "https" and not is_loopback(issuer.hostname or ""):
         raise InvalidInput(
-            "the issuer of [server.oidc] is not https://…", why="anybody on the way could pose as it",
+            "the issuer of [server.oidc] is not https://…",
+            why="anybody on the network path could pose as it",
             fix="write its address with https",
         )  # fmt: skip
     door = _Oidc(service, settings, transport)
@@ -214,5 +215,5 @@ def _refused() -> AccessDenied:
 
 def _unavailable() -> Unavailable:
     return Unavailable(
-        "the identity provider cannot be reached", why="it says who somebody is", fix="try again later"
+        "the identity provider cannot be reached", why="it identifies people", fix="try again later"
     )

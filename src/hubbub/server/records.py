@@ -176,7 +176,7 @@ def parse_number(text: str, name: str) -> Number:
         return Fraction(int(above), int(below)) if slash else Decimal(above)
     except (ValueError, ArithmeticError):
         raise InvalidInput(
-            f"{{{name}}} is not a number", why="it is computed with",
+            f"{{{name}}} is not a number", why="it is used in calculations",
             fix="write it as 0.1 or 1/10", parameter=name,
         ) from None  # fmt: skip
 

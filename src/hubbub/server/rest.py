@@ -233,7 +233,7 @@ async def _read_question(request: Request, principal: Principal) -> tuple[Questi
     if not isinstance(again, bool):
         raise InvalidInput(
             "{again} is not true or false",
-            why="it is one of both",
+            why="it is a yes-or-no setting",
             fix="pass true or false",
             parameter="again",
         )
@@ -247,7 +247,7 @@ def _read_integer(request: Request, name: str, default: int | None, low: int, hi
     is_number = text.isascii() and text.isdecimal() and len(text) < 20
     if not is_number or not low <= int(text) <= high:
         raise InvalidInput(
-            f"{{{name}}} is not a number from {low} to {high}", why="it is a place in a list",
+            f"{{{name}}} is not a number from {low} to {high}", why="it is a position in a list",
             fix="pass such a number", parameter=name,
         )  # fmt: skip
     return int(text)

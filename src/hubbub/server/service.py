@@ -353,7 +353,7 @@ class Service:
         """Remember a request under a key; True if it was made before, refused if another one was."""
         if not 0 < len(key) <= 255 or not key.isprintable():
             raise InvalidInput(
-                "the idempotency key is empty or too long", why="it names one request",
+                "the idempotency key is empty or too long", why="it identifies one request",
                 fix="use a random one of up to 255 characters", parameter="idempotency_key",
             )  # fmt: skip
         stated = digest(request)
@@ -370,7 +370,7 @@ class Service:
         known = self.state.write(work)
         if known not in {None, stated}:
             raise InvalidInput(
-                "the idempotency key was used for another request", why="one key names one request",
+                "the idempotency key was used for another request", why="one key identifies one request",
                 fix="use a new key", parameter="idempotency_key",
             )  # fmt: skip
         return known is not None
@@ -587,13 +587,13 @@ def _outcome_word(account: LedgerAccount, number: int) -> str:
 
 def _missing_error() -> AccessDenied:
     return AccessDenied(
-        "there is no such dataset, or you have no role in it", why="nobody is told which",
+        "there is no such dataset, or you have no role in it", why="names cannot be guessed",
         fix="see the list of your datasets, or ask its owner", parameter="dataset",
     )  # fmt: skip
 
 
 def _missing_entry() -> AccessDenied:
     return AccessDenied(
-        "there is no such question, or it is not yours", why="nobody is told which",
+        "there is no such question, or it is not yours", why="numbers cannot be guessed",
         fix="see your history for the numbers of entries", parameter="entry",
     )  # fmt: skip

@@ -216,7 +216,7 @@ def _parse_oidc(value: Any, folder: Path) -> OidcSettings:
     names = [each.name for each in fields(OidcSettings)]
     if not isinstance(value, dict) or sorted(value) != sorted(names):
         raise InvalidInput(
-            "there is not one text for each entry", why="all are needed", fix=f"write {', '.join(names)}"
+            "an entry is missing, or not known", why="all of them are needed", fix=f"write {', '.join(names)}"
         )
     if not all(isinstance(each, str) and each for each in value.values()):
         raise InvalidInput("an entry is not a text", why="it could not be understood", fix="write texts")

@@ -212,5 +212,5 @@ def _failures() -> Iterator[None]:
         raise LedgerFailed(
             "the server's file could not be read or written",
             why="without it nobody can be identified, so nothing was done",
-            fix="see that its disk is there and has space, then try again",
+            fix="check that its disk is there and has space, then try again",
         ) from None

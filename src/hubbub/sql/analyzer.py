@@ -255,7 +255,7 @@ class _Analyzer:
         for key in self._declared.keys:
             if key not in self._used:
                 raise InvalidInput(
-                    f"keys are given for {key!r}, by which nothing is grouped",
+                    f"keys are given for {key!r}, which the query does not group by",
                     why="they would be ignored",
                     fix="group by it, or leave the keys out",
                 )

@@ -167,7 +167,7 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
         interval = read_bounds(noisy / whole, float(noise.scale) / whole, mean_noise, plan.bounded.answers)
         if interval is None:
             raise Refused(
-                f"no bounds stood out for {plan.query.arguments[index].name}",
+                f"no bounds could be estimated for {plan.query.arguments[index].name}",
                 why="there are too few values for so small an epsilon; what was charged stays charged",
                 fix="declare the bounds, or ask with a larger epsilon",
             )

@@ -60,8 +60,8 @@ def cast_to(inner: TypedExpression, to: exp.Expr) -> TypedExpression:
     kind = _CASTS.get(name)
     if kind is None:
         raise InvalidInput(
-            "a cast is to a type that is not known here",
-            why="only casts that can be done safely on any row are",
+            "a cast names a type that is not supported here",
+            why="only casts that are safe on every row are supported",
             fix="cast to DOUBLE, INTEGER, VARCHAR, BOOLEAN, DATE or TIMESTAMP",
         )
     if name == "DECIMAL":
@@ -123,8 +123,8 @@ def _precision(to: exp.Expr) -> tuple[int, int]:
     precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
     if len(digits) > 2 or not 1 <= precision <= 38 or not 0 <= scale <= min(precision, _MAX_SCALE):
         raise Unsupported(
-            "a DECIMAL has more digits than are known here",
-            why=f"a double has no more than {_MAX_SCALE} behind the point that are its own",
+            "a DECIMAL has more digits than are supported here",
+            why=f"a double has at most {_MAX_SCALE} exact digits after the point",
             fix="write DECIMAL(18, 3), or ROUND",
         )
     return precision, scale
@@ -154,6 +154,6 @@ def _converted(inner: TypedExpression, kind: Kind) -> TypedExpression:
         return make_condition(exp.NEQ(this=parenthesize(inner.sql), expression=number_literal(0)), inner)
     raise InvalidInput(
         f"a {inner.kind.value} is cast to a {kind.value}",
-        why="engines disagree on what that would be",
+        why="engines disagree on the result",
         fix="take parts of dates with EXTRACT, and differences with DATE_DIFF",
     )

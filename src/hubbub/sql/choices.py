@@ -57,7 +57,7 @@ def parse_errors(query: Query, error: Mapping[str, Number]) -> dict[int, Fractio
     """The wanted half-width of each aggregate call, by its index."""
     if not isinstance(error, Mapping):
         raise InvalidInput(
-            "{error} does not say of which output",
+            "{error} does not name an output",
             why="each answer has an error of its own",
             fix="name the output and the half-width of its interval: {error=n=50}",
         )
@@ -115,12 +115,12 @@ def find_cheapest_plan(at: Callable[[Fraction], "Plan"], widths: Mapping[int, Fr
 
 
 def _limit_is_open(plan: "Plan") -> Refused:
-    """Where no error can be kept, because the limit that decides on it is found when the query runs."""
+    """Refuses an error that depends on a limit which is only estimated when the query runs."""
     by_groups = any(each.aggregate.is_by_groups for each in plan.aggregates)
     limit, of = ("groups_per_unit", "groups") if by_groups else ("rows_per_unit", "rows")
     return Refused(
-        f"{{error}} is given, and how many {of} count of one unit is found when the query runs",
-        why="the error grows with that limit, so none can be kept beforehand",
+        f"{{error}} is given, and the limit on {of} per unit is estimated when the query runs",
+        why="the error grows with that limit, so no error can be promised beforehand",
         fix=f"declare {{{limit}}}, measure it once (`hubbub limits`, `Dataset.limits()`) or give {{epsilon}}",
         parameter=limit,
     )

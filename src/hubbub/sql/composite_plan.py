@@ -244,7 +244,9 @@ def load_tables(plan: AnyPlan, stored: str) -> list[Result]:
         tables = json.loads(stored)["tables"]
     except (KeyError, TypeError, ValueError):
         raise InvalidInput(
-            "the text does not hold the released tables of this plan", why="it cannot be read", fix="ask anew"
+            "the text does not hold the released tables of this plan",
+            why="it cannot be read",
+            fix="ask the question again",
         ) from None
     return [Result.from_json(json.dumps(table)) for table in tables]
 
@@ -283,7 +285,7 @@ def plan_parts(
         plans.append(plan_query(part, text=part.sql("duckdb"), parts=len(split.parts), keys=own))
     for name in keys.keys() - used:
         raise InvalidInput(
-            f"keys are given for {name!r}, by which nothing is grouped",
+            f"keys are given for {name!r}, which the query does not group by",
             why="they would be ignored",
             fix="group by it, or leave the keys out",
         )

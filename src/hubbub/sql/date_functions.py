@@ -82,7 +82,7 @@ def _part(name: str, inner: TypedExpression) -> TypedExpression:
         return _day_of_week_from_1(inner)
     if name not in _PARTS:
         raise InvalidInput(
-            f"{name[:20]} is not a part of a date that is known here",
+            f"{name[:20]} is not a supported part of a date",
             why="engines disagree on the others",
             fix=f"use one of: {', '.join(_PARTS)}",
         )
@@ -154,7 +154,7 @@ def _truncated(node: exp.Expr, compile_part: Compile) -> TypedExpression:
     unit = node.args["unit"].name.lower()
     if unit not in _TRUNCATED or node.args.get("zone"):
         raise InvalidInput(
-            f"dates are not cut to a {unit[:20]} here",
+            f"dates cannot be truncated to a {unit[:20]} here",
             why="engines disagree on it",
             fix=f"use one of: {', '.join(_TRUNCATED)}",
         )
@@ -275,7 +275,7 @@ def shift(moment: TypedExpression, count: int, unit: str, *, is_date: bool = Fal
     if abs(steps) > (_MAX_MONTHS if months else _MAX_STEPS):
         raise InvalidInput(
             "an interval is too long",
-            why="it leaves every calendar",
+            why="no calendar reaches that far",
             fix="write a shorter one, or compare years",
         )
     name = "MONTH" if months else _SHIFTS[unit]
@@ -503,7 +503,7 @@ def _chain(parts: list[exp.Expr]) -> exp.Expr:
 
 def _unknown_format() -> InvalidInput:
     return InvalidInput(
-        "the format of a date is not known here",
+        "the format of a date is not supported here",
         why="all engines must write and read the same",
         fix="use a literal of %Y, %y, %m, %d, %H, %M, %S, %j, %V, %u, %w, %A, %a, %B, %b, %F and %T",
     )

@@ -259,8 +259,8 @@ def _logarithm(node: exp.Expr, scope: Scope) -> TypedExpression:
     base = compile_expression(node.this, scope)
     if not base.is_literal or not isinstance(base.value, Fraction) or base.value <= 1:
         raise InvalidInput(
-            "the base of a logarithm is not a number above 1 that is written out",
-            why="the logarithm of a base that is a row's own could be anything",
+            "the base of a logarithm is not a literal above 1",
+            why="with a base taken from a row, the logarithm could be anything",
             fix="write LOG(2, x), LN(x) or LOG10(x)",
         )
     return number_functions.logarithm(_number_of(node.expression, scope), float(base.value))
@@ -272,7 +272,7 @@ def _bucket(node: exp.Expr, scope: Scope) -> TypedExpression:
     low, high = (end.value if end.is_literal else None for end in ends)
     if not isinstance(low, Fraction) or not isinstance(high, Fraction) or not -_WIDEST < low < high < _WIDEST:
         raise InvalidInput(
-            "the range of WIDTH_BUCKET is not two numbers written out, the smaller one first",
+            "the range of WIDTH_BUCKET is not two literals, the smaller one first",
             why="its parts are public",
             fix="write WIDTH_BUCKET(x, 0, 100, 10)",
         )

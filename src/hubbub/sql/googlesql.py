@@ -83,6 +83,6 @@ def translate_meanings(statement: exp.Expr) -> None:
 def _sunday_week() -> Unsupported:
     return Unsupported(
         "weeks that begin on another day than Monday are not supported",
-        why="engines have no weeks but ISO's",
+        why="engines only know ISO weeks",
         fix="write ISOWEEK, or WEEK(MONDAY)",
     )

@@ -238,7 +238,7 @@ def equate(left: TypedExpression, right: TypedExpression) -> exp.Expr:
     if left.kind is not right.kind or left.kind is Kind.OPAQUE:
         raise InvalidInput(
             "a join compares columns of different or unknown kinds",
-            why="what equal means would depend on the engine",
+            why="equality would depend on the engine",
             fix="declare both columns with one kind",
         )
     return exp.EQ(this=left.sql, expression=right.sql)

@@ -300,7 +300,7 @@ def _check_number(text: str) -> None:
         float(text)
     except ValueError:
         raise InvalidInput(
-            f"{text!r} is no number", why="it looks like one, and cannot be read", fix="write it as 0.001"
+            f"{text!r} is not a number", why="it looks like one, but cannot be read", fix="write it as 0.001"
         ) from None
 
 

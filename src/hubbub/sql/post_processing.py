@@ -322,7 +322,9 @@ def _literal(node: exp.Expr, _typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
         return _constant(node.this, Kind.TEXT, node.this)
     number = float(node.this)
     if not math.isfinite(number):
-        raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
+        raise InvalidInput(
+            "a number is too large", why="it is not a finite double", fix="write a smaller one"
+        )
     return _constant(number, Kind.NUMBER)
 
 
@@ -366,7 +368,7 @@ def _rounded(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     if digits is not None and not is_small:
         raise Unsupported(
             f"the digits of a ROUND are computed, or more than {_MAX_DIGITS}",
-            why="a double has no more",
+            why="a double has no more digits",
             fix="write ROUND(x, 2)",
         )
     places = sign * int(digits.this) if digits is not None else 0

@@ -429,7 +429,7 @@ def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpressio
         if typed.sql.sql() not in keys and not typed.is_literal:
             raise InvalidInput(
                 "a column of a sub-query is neither grouped by nor aggregated",
-                why="one unit may have several of it",
+                why="one unit may have several values of it",
                 fix="add it to the GROUP BY, or aggregate it",
             )
         return replace(typed, column=typed.column)

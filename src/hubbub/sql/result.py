@@ -316,7 +316,7 @@ def _noisy_column(table: Result, column: str | None) -> tuple[str, NDArray[np.fl
         raise InvalidInput(
             "the column is not one of the answers with an interval"
             if column is not None
-            else "there is not just one column of answers",
+            else "there is not exactly one column of answers",
             why="counts are adjusted by how precise each is",
             fix="pass the name of a column of counts, or of sums that cannot be negative",
         )

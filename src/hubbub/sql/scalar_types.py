@@ -185,7 +185,9 @@ _REASONS: dict[type[exp.Expr], tuple[str, str]] = {
 def number_constant(number: float) -> TypedExpression:
     """A literal number."""
     if not math.isfinite(number):
-        raise InvalidInput("a number is too large", why="it is no finite double", fix="write a smaller one")
+        raise InvalidInput(
+            "a number is too large", why="it is not a finite double", fix="write a smaller one"
+        )
     exact = Fraction(number)
     power = math.frexp(number)[1]
     return TypedExpression(
@@ -350,7 +352,7 @@ def unknown_type_in_union() -> InvalidInput:
     """The error for a column of an unknown type in a UNION ALL."""
     return InvalidInput(
         "a column of an unknown type is in a UNION ALL",
-        why="making two types one could fail on some row",
+        why="converting two types to one could fail on some row",
         fix="declare it in {types}, or leave it out",
     )
 

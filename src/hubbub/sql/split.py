@@ -217,7 +217,7 @@ class _Splitter:
         if not _uses_released(plain, names) and self._accepts(plain):
             return exp.select("*").from_(self._add(plain))
         if node.args.get("distinct") and not node.args.get("group"):
-            raise Unsupported("SELECT DISTINCT", why="it is a query of rows", fix="write GROUP BY")
+            raise Unsupported("this SELECT DISTINCT", why="it asks for rows", fix="write GROUP BY")
         return _Block(self, node, names).split()
 
     def _add(self, part: exp.Select) -> exp.Table:
@@ -225,8 +225,8 @@ class _Splitter:
             self.parts.append(part)
         if len(self.parts) > _MAX_PARTS:
             raise Unsupported(
-                f"the statement has more than {_MAX_PARTS} queries of rows",
-                why="each has a share of the price",
+                f"the statement has more than {_MAX_PARTS} aggregated queries",
+                why="each takes a share of epsilon",
                 fix="ask them one by one",
             )
         return exp.Table(this=exp.to_identifier(f"{RELEASED}{self.parts.index(part)}"))
@@ -235,7 +235,7 @@ class _Splitter:
         """The table that a part releases."""
         if _uses_released(part, names):  # the dataset may have a table of that name
             raise Unsupported(
-                "a query of rows uses released values", why="it has rows alone", fix="ask them one by one"
+                "an aggregate uses released values", why="it can read rows only", fix="ask them one by one"
             )
         return self._add(part)
 
@@ -272,7 +272,7 @@ class _Block:
         for item in node.expressions:
             if isinstance(item.unalias(), exp.Star):
                 raise Refused(
-                    "SELECT * asks for rows", why="they are single people's", fix="ask for aggregates"
+                    "SELECT * asks for rows", why="rows belong to single people", fix="ask for aggregates"
                 )
             name = item.alias or choose_name(item.unalias(), names)
             names.add(name.lower())
@@ -289,7 +289,7 @@ class _Block:
         for name in ("limit", "offset", "distinct"):
             clauses[name] = node.args[name].copy() if node.args.get(name) is not None else None
         if node.args.get("windows"):
-            raise Unsupported("a WINDOW clause", why="it is not read here", fix="write the window after OVER")
+            raise Unsupported("a WINDOW clause", why="it is not supported", fix="write the window after OVER")
         if not self._aggregates:
             raise Refused(
                 "nothing is aggregated", why="the answer would be rows of single people", fix="aggregate them"
@@ -312,7 +312,7 @@ class _Block:
             expressions = [item.unalias() for item in self._node.expressions if not _aggregates(item)]
         if any(group.args.get(name) for name in ("rollup", "cube", "grouping_sets", "totals")):
             raise Unsupported(
-                "a GROUP BY with several lists", why="it is not read here", fix="write GROUPING SETS"
+                "a GROUP BY with several lists", why="it is not supported", fix="write GROUPING SETS"
             )
         choices: list[list[list[int]]] = []
         for each in expressions:
@@ -536,7 +536,7 @@ def _refuse_own_names(statement: exp.Expr) -> None:
         if each.name.lower().startswith((RELEASED, "_grouping")):
             raise Unsupported(
                 f"the name {each.name[:60]!r} is used",
-                why="names that start with _released or _grouping are those of released tables",
+                why="names that start with _released or _grouping are reserved for released tables",
                 fix="use another name",
             )
 
@@ -591,6 +591,6 @@ def _sql_type(typed: TypedExpression) -> exp.DataType:
 
     if typed.kind not in SQL_TYPES:
         raise InvalidInput(
-            "a group key is of an unknown type", why="it has no NULL", fix="declare it in {types}"
+            "a group key is of an unknown type", why="so is its NULL", fix="declare it in {types}"
         )
     return exp.DataType.build(SQL_TYPES[typed.kind])

@@ -57,7 +57,7 @@ def as_whole(typed: TypedExpression, least: int, most: int) -> int:
         or not least <= typed.value <= most
     ):
         raise InvalidInput(
-            "a number of digits or characters is not a whole number written out, or is out of range",
+            "a number of digits or characters is not an integer literal, or is out of range",
             why="it must be known beforehand, and mean the same in every engine",
             fix=f"write a whole number from {least} to {most}",
         )
@@ -69,7 +69,7 @@ def _known_text(node: exp.Expr | None, compile_part: Compile, what: str) -> str:
     typed = compile_part(node)
     if not typed.is_literal or not isinstance(typed.value, str) or not typed.value:
         raise InvalidInput(
-            f"{what} is not a text written out, or is empty",
+            f"{what} is not a text literal, or is empty",
             why="it must be known beforehand, and mean the same in every engine",
             fix="write it in single quotes, with at least one character",
         )
@@ -181,9 +181,9 @@ def _replace(node: exp.Expr, compile_part: Compile) -> TypedExpression:
     new = typed.value
     if not typed.is_literal or not isinstance(new, str) or len(new.encode()) > len(old.encode()):
         raise InvalidInput(
-            "a replacement is not a text written out, or longer than what it replaces",
+            "a replacement is not a text literal, or is longer than what it replaces",
             why="a text could outgrow the engine's memory, on some rows only",
-            fix="write a replacement that is no longer, or take CASE",
+            fix="write a replacement that is no longer, or use CASE",
         )
     inner = text_of(node.this, compile_part).sql
     sql = exp.Replace(this=inner, expression=text_literal(old), replacement=text_literal(new))
@@ -222,7 +222,7 @@ def _like(node: exp.Expr, compile_part: Compile) -> TypedExpression:
     inner, pattern = text_of(node.this, compile_part), text_of(node.expression, compile_part)
     if not pattern.is_literal or not isinstance(pattern.value, str) or "\\" in pattern.value:
         raise InvalidInput(
-            "a pattern is not written out, or holds a backslash",
+            "a pattern is not a literal, or holds a backslash",
             why="it must be known beforehand, and mean the same in every engine",
             fix="write the pattern with % and _ only",
         )

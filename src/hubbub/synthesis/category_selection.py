@@ -107,7 +107,7 @@ def check_selection(declared: SynopsisDeclarations, columns: Sequence[Column], d
         if column.name.lower() in names:
             raise InvalidInput(
                 f"the categories of {column.name} are declared, and to be selected",
-                why="one of both says which cells it has",
+                why="its cells are either declared or selected, not both",
                 fix=f"leave {column.name} out of one of them",
                 parameter="private_keys",
             )

@@ -276,7 +276,7 @@ def _build(
         raise InvalidInput(
             "the rules leave no combination of values",
             why="no row could follow all of them",
-            fix="see that every value is possible with some value of each other column",
+            fix="check that every value is possible with some value of each other column",
             parameter="rules",
         )
     model._calibrate()  # noqa: SLF001 - as above

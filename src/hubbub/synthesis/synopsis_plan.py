@@ -322,7 +322,7 @@ def parse_price(
     if not allowed and not pure:
         raise InvalidInput(
             "a synthesis is planned with {delta} of 0",
-            why="its tables have Gaussian noise, which needs some",
+            why="its tables have Gaussian noise, which needs a positive {delta}",
             fix="pass {delta=1e-6}, or less than one over the number of people; or make rows of a synopsis, "
             "which has Laplace noise where {delta} is 0",
         )
@@ -348,7 +348,7 @@ def note_rows_left_out(domain: Domain, unit: Unit, max_weight: int) -> list[str]
     notes = []
     closed = [each.name for each in domain.columns if not each.is_binned and not each.has_other]
     if closed:
-        notes.append(f"rows are left out if {', '.join(closed)} is none of the declared categories")
+        notes.append(f"rows are left out if {', '.join(closed)} has none of the declared categories")
     missing = [each.name for each in domain.columns if each.is_binned and not each.is_nullable]
     if missing:
         notes.append(f"rows are left out if {', '.join(missing)} is NULL or not a finite number")

@@ -42,7 +42,7 @@ def choose_points(column: Column, query: Query) -> Points:
     """Values of every cell, enough for the query: it divides a cell only if it divides its points.
 
     Raises:
-        Unsupported: if the query does more with the column than to compare it with constants, and its cells
+        Unsupported: if the query does more with the column than compare it with constants, and its cells
             have values that are not tried.
     """
     has_all = not column.is_binned or all(
@@ -156,7 +156,7 @@ def _check_other(column: Column, query: Query) -> None:
         plain = float(value) if isinstance(value, Fraction) else value
         if not is_known or plain not in column.categories:
             raise InvalidInput(
-                f"the query has a constant that is no declared category of {column.name}",
+                f"the query has a constant that is not a declared category of {column.name}",
                 why="all other values were counted in one cell",
                 fix=f"compare {column.name} with its declared categories only",
             )
@@ -231,7 +231,7 @@ def _number(text: str) -> Fraction | None:
 
 def _not_a_comparison(name: str) -> Unsupported:
     return Unsupported(
-        f"the query does more with {name} than to compare it with constants",
+        f"the query does more with {name} than compare it with constants",
         why="one of its cells has many values, for which that may differ",
         fix=f"compare {name} with the cuts of its bins or with its declared categories, written as constants",
     )

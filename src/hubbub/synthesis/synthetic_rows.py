@@ -107,8 +107,8 @@ def make_consistent_rows(model: TableModel, measured: MeasuredTables) -> list[In
     if count > _MAX_CONSISTENT:
         raise Unsupported(
             f"consistent tables of more than {_MAX_CONSISTENT} rows are asked for",
-            why="they are counted of rows that are made in memory",
-            fix='use version="integer", which agrees in the total alone',
+            why="they are counted from rows that are made in memory",
+            fix='use version="integer", where only the total agrees',
         )
     names = measured.domain.names
     pairs: dict[tuple[int, ...], Reals] = {

@@ -286,6 +286,6 @@ def check_objective(objective: str) -> None:
     if objective not in OBJECTIVES:
         raise InvalidInput(
             "the objective is not one of tables, cells and worst",
-            why="it says which error is made least",
+            why="it decides which error is minimized",
             fix='pass objective="tables"',
         )

@@ -287,7 +287,7 @@ class _Console:
         names = [column.name for column in columns if column.part == "estimate"]
         if not names:
             raise InvalidInput(
-                "no value of the answer has an interval", why="an error is that of a value",
+                "no value of the answer has an interval", why="only values with intervals have errors",
                 fix="pass {epsilon} instead", parameter="error",
             )  # fmt: skip
         errors = {name or names[0]: value for name, value in question.error.items()}

@@ -192,7 +192,7 @@ class ServiceAnswers:
             if self._dataset not in self._service.auth.roles(self._principal):
                 raise AccessDenied(
                     "there is no such dataset, or you have no role in it",
-                    why="nobody is told which",
+                    why="names cannot be guessed",
                     fix="ask its owner",
                     parameter="dataset",
                 )
