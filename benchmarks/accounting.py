@@ -169,19 +169,19 @@ def schedule_target() -> Target:
         )
         return PrivacyLoss.compose(steps).epsilon(Fraction(100 + k, 10**7))
 
-    taken = []
+    times = []
     for k in range(2 * ROUNDS):
         # By the clock: matrices are multiplied on all processors.
         start = time.perf_counter()
         schedule(k)
-        taken.append(time.perf_counter() - start)
-    return Target("1000 steps of different σ", "< 1 s", f"{min(taken):.2f} s", met=min(taken) < 1)
+        times.append(time.perf_counter() - start)
+    return Target("1000 steps of different σ", "< 1 s", f"{min(times):.2f} s", met=min(times) < 1)
 
 
 def fresh_seconds(program: str) -> float:
-    taken = []
+    times = []
     for _ in range(2):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        times.append(time.perf_counter() - start)
+    return min(times)

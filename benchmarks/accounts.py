@@ -36,7 +36,7 @@ def run(count: int = len(RUNS)) -> None:
         queries = [PrivacyLoss.gaussian(small)] * 20 + [PrivacyLoss.laplace(small)] * 5
         tiny = PrivacyLoss.pure(Fraction(1, 10**6))
         start = time.process_time()
-        found = {
+        results = {
             "first": needed([loss], d),
             "later": needed([tiny, loss], d, "training"),
             "mix": needed([loss, *queries], d),
@@ -45,8 +45,8 @@ def run(count: int = len(RUNS)) -> None:
             "twice": needed([loss, loss], d),
         }
         took = time.process_time() - start
-        worst = {name: max(worst[name], found[name]) for name in worst}
-        figures = [f"{float(found[name]):.3f}" for name in worst]
+        worst = {name: max(worst[name], results[name]) for name in worst}
+        figures = [f"{float(results[name]):.3f}" for name in worst]
         rows.append((f"σ = {noise}, q = {rate}, T = {steps}, δ = {delta}", *figures, f"{took:.0f} s"))
         print(rows[-1], file=sys.stderr, flush=True)
     show(
@@ -113,8 +113,8 @@ def _fit(losses: Sequence[PrivacyLoss], budget: Budget) -> bool:
     return True
 
 
-def _ratio(what: str, found: Fraction, most: str) -> Target:
-    return Target(f"{what}: budget over tight", f"≤ {most}", f"{float(found):.3f}", found <= Fraction(most))
+def _ratio(what: str, result: Fraction, most: str) -> Target:
+    return Target(f"{what}: budget over tight", f"≤ {most}", f"{float(result):.3f}", result <= Fraction(most))
 
 
 if __name__ == "__main__":

@@ -204,14 +204,14 @@ def measure(repetitions: int, questions: list[str], known: set[tuple] = frozense
         for question in numbers:
             truth = exact_numbers(question, column.values)
             for epsilon in epsilons(question, column, len(column.values)):
-                asked = {"hubbub": repeat_numbers(data, plan_numbers(data, question, epsilon))}
+                askers = {"hubbub": repeat_numbers(data, plan_numbers(data, question, epsilon))}
                 if question in QUANTILES:
                     plan = plan_numbers(data, question, epsilon, intervals=True)
-                    asked[OURS[2]] = repeat_numbers(data, plan)
+                    askers[OURS[2]] = repeat_numbers(data, plan)
                 if question == "sum" and column.low >= 0:
-                    asked[OURS[3]] = non_negative(asked["hubbub"])
-                asked |= answers(question, column, epsilon)
-                errors = mean_errors(asked, distances_from(truth), repetitions)
+                    askers[OURS[3]] = non_negative(askers["hubbub"])
+                askers |= answers(question, column, epsilon)
+                errors = mean_errors(askers, distances_from(truth), repetitions)
                 yield Cell(question, column.name, len(column.values), epsilon, errors)
     keys = [question for question in KEYS if question in questions]
     for column in key_columns() if keys else ():
@@ -288,9 +288,9 @@ def repeat_run(data: hb.Dataset, plan: Plan, read: Callable[[dict], np.ndarray])
 
 
 def mean_errors(
-    asked: dict[str, Ask], errors_of: Callable[[np.ndarray], np.ndarray], repetitions: int
+    askers: dict[str, Ask], errors_of: Callable[[np.ndarray], np.ndarray], repetitions: int
 ) -> dict[str, tuple[float, float]]:
-    return {who: mean_and_spread(errors_of(ask(repetitions))) for who, ask in asked.items()}
+    return {who: mean_and_spread(errors_of(ask(repetitions))) for who, ask in askers.items()}
 
 
 def mean_and_spread(seen: np.ndarray) -> tuple[float, float]:
@@ -342,17 +342,17 @@ def key_cells(question: str, column: Column, repetitions: int, epsilons: list[fl
         return np.array(table["x"], dtype=int)
 
     def read_counts(table: dict) -> np.ndarray:
-        found = np.zeros(count)
-        found[np.array(table["x"], dtype=int)] = table["v"]
-        return found
+        values = np.zeros(count)
+        values[np.array(table["x"], dtype=int)] = table["v"]
+        return values
 
     is_top = question == "top five"
     for epsilon in epsilons:
         more = {"keys": {"x": range(count)}} if is_top else {"delta": DELTA}
         plan = data.sql(KEYS[question], epsilon=epsilon, **more)
-        asked = {"hubbub": repeat_run(data, plan, read_top if is_top else read_counts)}
-        asked |= answers(question, column, epsilon)
-        errors = mean_errors(asked, missed if is_top else distances_from(truth), repetitions)
+        askers = {"hubbub": repeat_run(data, plan, read_top if is_top else read_counts)}
+        askers |= answers(question, column, epsilon)
+        errors = mean_errors(askers, missed if is_top else distances_from(truth), repetitions)
         yield Cell(question, column.name, len(column.values), epsilon, errors)
 
 
@@ -365,21 +365,21 @@ def user_cells(question: str, units: Units, repetitions: int, epsilons: list[flo
         else {"rows_per_unit": units.limit}
     )
     pairs = np.unique(np.stack([units.who, units.group], 1), axis=0)
-    counted = pairs[:, 1] if question.startswith("users") else units.group
-    truth = np.bincount(counted, minlength=units.groups)
+    column_counts = pairs[:, 1] if question.startswith("users") else units.group
+    truth = np.bincount(column_counts, minlength=units.groups)
     keys = {"g": range(units.groups)}
     fixed = hb.open(frame, table="t", unit="u", keys=keys, **declared)
     free = hb.open(frame, table="t", unit="u", keys=keys)
     theirs = pipeline(question, units, repetitions, epsilons)
     for epsilon in epsilons:
-        asked = {
+        askers = {
             OURS[0]: repeat_numbers(fixed, fixed.sql(USERS[question], epsilon=epsilon)),
             OURS[1]: repeat_run(
                 free, free.sql(USERS[question], epsilon=epsilon), lambda table: np.array(table["v"])
             ),
         }
         error = distances_from(truth)
-        errors = mean_errors(asked, error, repetitions)
+        errors = mean_errors(askers, error, repetitions)
         if str(epsilon) in theirs:
             errors["PipelineDP"] = mean_and_spread(error(np.array(theirs[str(epsilon)])))
         errors["by hand"] = by_hand(question, units, truth, epsilon, repetitions)
@@ -400,8 +400,8 @@ def by_hand(
         order = rng.permutation(len(rows))
         mixed = rows[order][np.argsort(rows[order, 0], kind="stable")]
         first = np.searchsorted(mixed[:, 0], mixed[:, 0])
-        kept = mixed[np.arange(len(mixed)) - first < limit]
-        noisy = np.bincount(kept[:, 1], minlength=units.groups) + rng.laplace(
+        remaining = mixed[np.arange(len(mixed)) - first < limit]
+        noisy = np.bincount(remaining[:, 1], minlength=units.groups) + rng.laplace(
             0, limit / epsilon, units.groups
         )
         seen.append(np.abs(noisy - truth).mean())
@@ -417,7 +417,7 @@ def pipeline(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.npz")
         np.savez(path, who=units.who, group=units.group)
-        asked = {
+        askers = {
             "path": str(path),
             "users": question.startswith("users"),
             "groups": units.groups,
@@ -428,7 +428,7 @@ def pipeline(
         }
         script = Path(__file__).with_name("accuracy_pipelinedp.py")
         done = subprocess.run(
-            [PIPELINE, script], input=json.dumps(asked), capture_output=True, text=True, check=True
+            [PIPELINE, script], input=json.dumps(askers), capture_output=True, text=True, check=True
         )
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -535,11 +535,11 @@ def main() -> None:
         "--results", type=Path, help="append each cell to this file, a line each; those it has stay"
     )
     parser.add_argument("--show", type=Path, nargs="+", help="print what these files hold; measure nothing")
-    given = parser.parse_args()
-    if given.show:
-        show_all(read_cells(given.show))
+    arguments = parser.parse_args()
+    if arguments.show:
+        show_all(read_cells(arguments.show))
     else:
-        run(given.repetitions, given.question, given.results)
+        run(arguments.repetitions, arguments.question, arguments.results)
 
 
 if __name__ == "__main__":

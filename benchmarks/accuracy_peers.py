@@ -150,15 +150,15 @@ def _opendp_quartiles(column: Column, epsilon: float) -> Ask:
 def _opendp_top(column: Column, epsilon: float) -> Ask:
     """Scores as the guide makes them: the counts of all keys, each moved by at most 1 by one person."""
     domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
-    made = dp.binary_search_chain(
+    measurement = dp.binary_search_chain(
         lambda s: dp.m.make_noisy_top_k(domain, metric, dp.max_divergence(), 5, s), 1, epsilon
     )
     counts = np.bincount(column.values.astype(int), minlength=round(column.high)).tolist()
-    return lambda times: np.array([made(counts) for _ in range(times)])
+    return lambda times: np.array([measurement(counts) for _ in range(times)])
 
 
 def _opendp_keys(column: Column, epsilon: float) -> Ask:
-    counted = SPACE >> dp.t.then_count_by(TV="i64")
+    tally = SPACE >> dp.t.then_count_by(TV="i64")
 
     def select(threshold: int) -> object:
         return dp.m.then_laplace_threshold(1 / epsilon, threshold)
@@ -166,19 +166,19 @@ def _opendp_keys(column: Column, epsilon: float) -> Ask:
     low, high = 1, 2**20
     while high - low > 1:
         middle = (low + high) // 2
-        fits = (counted >> select(middle)).map(1)[1] <= DELTA
+        fits = (tally >> select(middle)).map(1)[1] <= DELTA
         low, high = (low, middle) if fits else (middle, high)
     # One more, so that its δ holds: it releases counts at the threshold, too, which its map leaves out. A key
     # of one person is shown e^ε times as often as the map says, as drawing shows.
-    made = (counted.output_domain, counted.output_metric) >> select(high + 1)
-    counts = counted(column.whole)
+    measurement = (tally.output_domain, tally.output_metric) >> select(high + 1)
+    counts = tally(column.whole)
 
     def ask(times: int) -> np.ndarray:
-        found = np.zeros((times, round(column.high)))
-        for row in found:
-            for key, count in made(counts).items():
+        values = np.zeros((times, round(column.high)))
+        for row in values:
+            for key, count in measurement(counts).items():
                 row[key] = count
-        return found
+        return values
 
     return ask
 
@@ -196,13 +196,13 @@ def _ibm_quantile(column: Column, share: float, epsilon: float) -> Ask:
     """As `diffprivlib.tools.quantile` does it; the probabilities are computed once."""
     ordered = np.sort(np.append(np.clip(column.values, column.low, column.high), [column.low, column.high]))
     size = column.values.size
-    made = Exponential(
+    measurement = Exponential(
         epsilon=epsilon,
         sensitivity=1,
         utility=list(-np.abs(np.arange(0, size + 1) - share * size)),
         measure=list(np.diff(ordered)),
     )
-    until, rng = made._probabilities, np.random.default_rng()  # noqa: SLF001 - it draws from these
+    until, rng = measurement._probabilities, np.random.default_rng()  # noqa: SLF001 - it draws from these
 
     def ask(times: int) -> np.ndarray:
         places = np.searchsorted(until, rng.random(times) * until[-1], side="right")
@@ -247,11 +247,11 @@ def _pydp_quartiles(column: Column, epsilon: float) -> Ask:
 
 def answers(question: str, column: Column, epsilon: float) -> dict[str, Ask]:
     """For a question about one row a person, the peers that can answer it."""
-    made = {}
+    measurement = {}
     for who, make in PEERS[question].items():
         with suppress(RuntimeError):  # diffprivlib's quantiles, where all values are equal
-            made[who] = make(column, epsilon)
-    return made
+            measurement[who] = make(column, epsilon)
+    return measurement
 
 
 PEERS: dict[str, dict[str, Callable[[Column, float], Ask]]] = {

@@ -11,24 +11,27 @@ logging.disable(logging.CRITICAL)
 
 
 def main() -> None:
-    asked = json.loads(sys.stdin.read())
-    stored = np.load(asked["path"])
+    question = json.loads(sys.stdin.read())
+    stored = np.load(question["path"])
     rows = list(zip(stored["who"].tolist(), stored["group"].tolist(), strict=True))
-    public = list(range(asked["groups"]))
+    public = list(range(question["groups"]))
     extractors = pipeline_dp.DataExtractors(
         privacy_id_extractor=lambda row: row[0],
         partition_extractor=lambda row: row[1],
         value_extractor=lambda _: 0,
     )
-    if asked["users"]:
-        bounds = {"max_partitions_contributed": asked["groups_limit"], "max_contributions_per_partition": 1}
+    if question["users"]:
+        bounds = {
+            "max_partitions_contributed": question["groups_limit"],
+            "max_contributions_per_partition": 1,
+        }
         metric = pipeline_dp.Metrics.PRIVACY_ID_COUNT
     else:
-        bounds, metric = {"max_contributions": asked["limit"]}, pipeline_dp.Metrics.COUNT
+        bounds, metric = {"max_contributions": question["limit"]}, pipeline_dp.Metrics.COUNT
     answers = {}
-    for epsilon in asked["epsilons"]:
+    for epsilon in question["epsilons"]:
         seen = []
-        for _ in range(asked["repetitions"]):
+        for _ in range(question["repetitions"]):
             accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=epsilon, total_delta=1e-12)
             engine = pipeline_dp.DPEngine(accountant, pipeline_dp.LocalBackend())
             params = pipeline_dp.AggregateParams(

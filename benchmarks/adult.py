@@ -38,8 +38,8 @@ NORM = (len(CATEGORIES) + len(NUMBERS)) ** 0.5
 
 def where() -> Path | None:
     """The folder of the two files, if it is there."""
-    given = os.environ.get("HUBBUB_DATA", Path(__file__).parents[2] / "shared" / "data")
-    folder = Path(given) / "tabular"
+    text_values = os.environ.get("HUBBUB_DATA", Path(__file__).parents[2] / "shared" / "data")
+    folder = Path(text_values) / "tabular"
     return folder if (folder / "adult.data.gz").exists() else None
 
 
@@ -53,12 +53,12 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
         rows = [line.strip().rstrip(".").split(", ") for line in file if line.count(",") == 14]
     columns = []
     for column, names in CATEGORIES.items():
-        given = np.array([row[column] for row in rows])
-        columns.append((given[:, None] == np.array(names.split())).astype(float))
+        text_values = np.array([row[column] for row in rows])
+        columns.append((text_values[:, None] == np.array(names.split())).astype(float))
     for column, (low, high) in NUMBERS.items():
-        given = np.array([[float(row[column])] for row in rows])
+        text_values = np.array([[float(row[column])] for row in rows])
         if column in LOGARITHMS:
-            columns.append(np.log1p(given) / np.log1p(high))
+            columns.append(np.log1p(text_values) / np.log1p(high))
         else:
-            columns.append((given - (low + high) / 2) / ((high - low) / 2))
+            columns.append((text_values - (low + high) / 2) / ((high - low) / 2))
     return np.hstack(columns), np.array([int(row[14] == ">50K") for row in rows])

@@ -51,10 +51,10 @@ def power(runs=40):
     ):
         line = []
         for pairs in (ONE, None):
-            found = [
+            results = [
                 audit(exact(scale), epsilon=1, batch=True, pairs=pairs, samples=budget) for _ in range(times)
             ]
-            needed = [each.samples_to_refute or math.inf for each in found]
+            needed = [each.samples_to_refute or math.inf for each in results]
             line.append(f"{median(needed):>9,.0f} (refuted {sum(map(math.isfinite, needed))} of {times})")
         print(f"  {name:<16}{line[0]} | {line[1]}", flush=True)
 
@@ -75,10 +75,11 @@ def alarms(audits=1000, samples=3000):
     ]
     for name, draw, more in subjects:
         start, times = time.perf_counter(), audits // len(subjects)
-        found = sum(audit(draw, batch=True, samples=samples, **more).refuted for _ in range(times))
-        total += found
+        finding = sum(audit(draw, batch=True, samples=samples, **more).refuted for _ in range(times))
+        total += finding
         print(
-            f"  {name:<26}{found} of {times} ({(time.perf_counter() - start) / times:.2f} s each)", flush=True
+            f"  {name:<26}{finding} of {times} ({(time.perf_counter() - start) / times:.2f} s each)",
+            flush=True,
         )
     print(f"  all: {total} of {audits} = {total / audits:.2%}")
 
@@ -111,10 +112,10 @@ def tightness():
         line = []
         for samples in (10**6, 10**7):
             start = time.process_time()
-            found = audit(
+            finding = audit(
                 mechanism, epsilon=truth, delta=delta, pairs=pairs, samples=samples, stop_early=False
             )
-            line.append(f"{found.lower / truth:.3f} ({time.process_time() - start:.1f} s)")
+            line.append(f"{finding.lower / truth:.3f} ({time.process_time() - start:.1f} s)")
         print(f"  {name:<30} 1e6: {line[0]:<18} 1e7: {line[1]}", flush=True)
 
 
@@ -169,8 +170,8 @@ def rivals():
         ("seed out of 16", next(case.draw for case in ZOO if case.name == "a seed out of 16")),
     ):
         budget = 20_000 if name == "exact" else 600_000
-        found = [audit(draw, epsilon=1, batch=True, pairs=ONE, samples=budget) for _ in range(9)]
-        needed = median(each.samples_to_refute or math.inf for each in found)
+        results = [audit(draw, epsilon=1, batch=True, pairs=ONE, samples=budget) for _ in range(9)]
+        needed = median(each.samples_to_refute or math.inf for each in results)
         rejects = next((n for n in (10**4, 10**5, 10**6, 4 * 10**6) if histogram_rejects(draw, n)), None)
         bounds = [clopper_pearson(draw, n) for n in (10**5, 10**6)]
         print(
@@ -186,12 +187,12 @@ def zoo():
     for case in ZOO:
         start = time.perf_counter()
         with seeded(case.name):
-            found = audit(
+            finding = audit(
                 case.draw, batch=True, claim=case.claim, rows=case.rows, pairs=case.pairs,
                 samples=case.samples, confidence=0.99, **case.more,
             )  # fmt: skip
-        caught += found.refuted
-        needed = f"{found.samples_to_refute:,}" if found.samples_to_refute else "MISSED"
+        caught += finding.refuted
+        needed = f"{finding.samples_to_refute:,}" if finding.samples_to_refute else "MISSED"
         print(f"  {case.name:<60}{needed:>9}  {time.perf_counter() - start:5.1f} s", flush=True)
     print(f"  caught {caught} of {len(ZOO)}")
 

@@ -21,19 +21,19 @@ APPROXIMATE = Claim.approximate(1.0, 1e-5)
 
 
 def examine(name, function, claim=PURE, pairs=PAIR, samples=20_000):
-    found = audit(function, claim=claim, pairs=pairs, samples=samples, confidence=0.999)
+    finding = audit(function, claim=claim, pairs=pairs, samples=samples, confidence=0.999)
     claimed = f"{claim.symbol} = {claim.value:.4g} {claim.at}".strip()
     event = ""
-    if found.refuted:
-        witness = found.witness
+    if finding.refuted:
+        witness = finding.witness
         stored = {"inputs": witness.inputs, "event": witness.event, "score": witness.scored_by}
         stored |= {"threshold": witness.threshold, "above": witness.above}
         again = replay(make_subject(function), stored, 3000)
         event = f"{again.event}: {again.probability_x:.4g} on x, {again.probability_x_prime:.4g} on x′, fresh"
-    verdict = "VIOLATION" if found.refuted else "none found"
-    needed = f"after {found.samples_to_refute:,}" if found.samples_to_refute else ""
+    verdict = "VIOLATION" if finding.refuted else "none found"
+    needed = f"after {finding.samples_to_refute:,}" if finding.samples_to_refute else ""
     print(
-        f"| {name} | {claimed} | {verdict} {needed} | {found.symbol} ≥ {found.lower:.3g} | {event} |",
+        f"| {name} | {claimed} | {verdict} {needed} | {finding.symbol} ≥ {finding.lower:.3g} | {event} |",
         flush=True,
     )
 
@@ -126,13 +126,13 @@ def opacus():
         return model, optimizer, loader, engine
 
     def subject(*, poisson):
-        made = {}
+        pages = {}
 
         def epoch(rows):
             key = float(sum(rows))
-            if key not in made:
-                made[key] = make(rows, poisson=poisson)
-            model, optimizer, loader, _ = made[key]
+            if key not in pages:
+                pages[key] = make(rows, poisson=poisson)
+            model, optimizer, loader, _ = pages[key]
             steps = []
             for (batch,) in loader:
                 optimizer.zero_grad()

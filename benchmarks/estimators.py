@@ -43,8 +43,8 @@ def logistic(rows, labels, test, truth) -> list[Target]:
         theirs(1.0, 1.0)
     except TypeError:  # its version does not go with scikit-learn's
         works = False
-    shown, targets = [], []
-    for epsilon, wanted in WANTED.items():
+    lines, targets = [], []
+    for epsilon, target in WANTED.items():
         figures = {
             "δ = 1e-5": lambda e=epsilon: ours(e, 1e-5),
             "δ = 0": lambda e=epsilon: ours(e, 0),
@@ -55,17 +55,17 @@ def logistic(rows, labels, test, truth) -> list[Target]:
                 for strength in (1.0, 0.1, 0.01, 0.001)
             }
         # diffprivlib's clip in place what is above the norm: here nothing is.
-        found = {name: accuracy(make, rows, labels, test, truth) for name, make in figures.items()}
-        shown.append(
-            (f"ε = {epsilon:g}", *(f"{mean:.2f}±{spread:.2f}" for mean, spread, _ in found.values()))
+        results = {name: accuracy(make, rows, labels, test, truth) for name, make in figures.items()}
+        lines.append(
+            (f"ε = {epsilon:g}", *(f"{mean:.2f}±{spread:.2f}" for mean, spread, _ in results.values()))
         )
-        mean = found["δ = 1e-5"][0]
+        mean = results["δ = 1e-5"][0]
         targets.append(
-            Target(f"Adult, ε = {epsilon:g}, δ = 1e-5", f"≥ {wanted}", f"{mean:.2f}", mean >= wanted)
+            Target(f"Adult, ε = {epsilon:g}, δ = 1e-5", f"≥ {target}", f"{mean:.2f}", mean >= target)
         )
         if works:
-            pure, rival = found["δ = 0"][0], found["diffprivlib, C = 1"][0]
-            best = max(each[0] for name, each in found.items() if name.startswith("diffprivlib"))
+            pure, rival = results["δ = 0"][0], results["diffprivlib, C = 1"][0]
+            best = max(each[0] for name, each in results.items() if name.startswith("diffprivlib"))
             targets.append(
                 Target(
                     f"Adult, ε = {epsilon:g}, pure",
@@ -74,11 +74,11 @@ def logistic(rows, labels, test, truth) -> list[Target]:
                     pure > rival,
                 )
             )
-        seconds = [f"{found[name][2]:.2f} s" for name in figures]
+        seconds = [f"{results[name][2]:.2f} s" for name in figures]
     plain = accuracy(lambda: Plain(max_iter=2000), rows, labels, test, truth)
-    shown.append(("one fit", *seconds))
+    lines.append(("one fit", *seconds))
     title = f"Logistic regression, Adult, % right, {RUNS} runs (not private {plain[0]:.2f}; dpl: diffprivlib)"
-    show(title, ("", *(name.replace("diffprivlib", "dpl") for name in figures)), shown)
+    show(title, ("", *(name.replace("diffprivlib", "dpl") for name in figures)), lines)
     if not works:
         CONSOLE.print("diffprivlib's is left out: it does not run with this version of scikit-learn\n")
     return targets
@@ -108,13 +108,13 @@ def others(rows, labels, test, truth) -> None:
     numbers, numbers_test = rows[:, -5:].copy(), test[:, -5:].copy()
     numbers.flags.writeable = numbers_test.flags.writeable = False
     bounds = (low[-5:], high[-5:])
-    given = {"epsilon": 1, "bounds": bounds}
-    shown = []
+    options = {"epsilon": 1, "bounds": bounds}
+    lines = []
 
     def add(what, measure, ours, theirs, plain):
         cells = []
         for make in (ours, theirs, plain):
-            found, seconds = [], []
+            results, seconds = [], []
             for _ in range(RUNS):
                 start = time.process_time()
                 try:
@@ -124,14 +124,14 @@ def others(rows, labels, test, truth) -> None:
                 except TypeError:
                     break
                 seconds.append(time.process_time() - start)
-                found.append(measure(model))
-            cells.append(f"{np.mean(found):.4g} in {min(seconds):.3f} s" if found else "does not run")
-        shown.append((what, *cells))
+                results.append(measure(model))
+            cells.append(f"{np.mean(results):.4g} in {min(seconds):.3f} s" if results else "does not run")
+        lines.append((what, *cells))
 
     add(
         "GaussianNB, % right",
         lambda model: 100 * float(np.mean(model.predict(numbers_test) == truth)),
-        lambda: GaussianNB(**given, classes=[0, 1]).fit(numbers, labels),
+        lambda: GaussianNB(**options, classes=[0, 1]).fit(numbers, labels),
         lambda: rivals.GaussianNB(epsilon=1, bounds=bounds, account=None).fit(numbers.copy(), labels),
         lambda: PlainBayes().fit(numbers, labels),
     )
@@ -170,7 +170,7 @@ def others(rows, labels, test, truth) -> None:
     add(
         "PCA, % of variance in 2 of 5",
         kept,
-        lambda: PCA(**given, n_components=2).fit(numbers),
+        lambda: PCA(**options, n_components=2).fit(numbers),
         lambda: rivals.PCA(2, epsilon=1, bounds=bounds, data_norm=5**0.5, account=None).fit(numbers.copy()),
         ordinary_components,
     )
@@ -182,7 +182,7 @@ def others(rows, labels, test, truth) -> None:
     add(
         "KMeans, mean square of 4",
         within,
-        lambda: KMeans(**given, n_clusters=4).fit(numbers),
+        lambda: KMeans(**options, n_clusters=4).fit(numbers),
         lambda: rivals.KMeans(4, epsilon=1, bounds=bounds, account=None).fit(numbers.copy()),
         lambda: PlainClusters(4, n_init=3).fit(numbers),
     )
@@ -198,8 +198,8 @@ def others(rows, labels, test, truth) -> None:
     add(
         "StandardScaler, largest error",
         off,
-        lambda: StandardScaler(**given).fit(numbers),
+        lambda: StandardScaler(**options).fit(numbers),
         lambda: rivals.StandardScaler(epsilon=1, bounds=bounds, account=None).fit(numbers.copy()),
         ordinary_scaler,
     )
-    show("Adult's five numbers, pure ε = 1", ("", "hubbub", "diffprivlib", "not private"), shown)
+    show("Adult's five numbers, pure ε = 1", ("", "hubbub", "diffprivlib", "not private"), lines)

@@ -24,9 +24,9 @@ _TURNS, _TURN = 9, 0.5
 
 
 def run(lines: int = LINES, folder: str | None = None) -> None:
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        path = Path(made) / "x.ledger"
-        with Ledger.open(path) as ledger, (Path(made) / "sync").open("wb", buffering=0) as file:
+    with tempfile.TemporaryDirectory(dir=folder) as directory:
+        path = Path(directory) / "x.ledger"
+        with Ledger.open(path) as ledger, (Path(directory) / "sync").open("wb", buffering=0) as file:
             syncs, charges, took = _in_turns(file, ledger)
         shared = _shared()
         rows = [
@@ -44,31 +44,31 @@ def run(lines: int = LINES, folder: str | None = None) -> None:
         ledger = Ledger.open(path)
         account = ledger.account("visits")
         left = account.remaining()
-        opened = time.perf_counter() - start
+        opening_time = time.perf_counter() - start
         many, cpu = _charges(ledger)
         start, used = time.perf_counter(), time.process_time()
-        found = ledger.verify()
+        result = ledger.verify()
         verified, used = time.perf_counter() - start, time.process_time() - used
         ledger.close()
-        assert found.ok, found.problem
+        assert result.ok, result.problem
         assert left.epsilon > 0
         size = path.stat().st_size >> 20
         rows = [
-            ("lines", f"{found.entries:,}"),
+            ("lines", f"{result.entries:,}"),
             ("size", f"{size:,} MB"),
             ("written in", f"{built:.0f} s"),
-            ("opened, and what is left", f"{1e3 * opened:.0f} ms"),
+            ("opened, and what is left", f"{1e3 * opening_time:.0f} ms"),
             ("durable charges a second", f"{many:,.0f}; {1e3 * cpu:.2f} ms of CPU each"),
             (
                 "verified in",
-                f"{verified:.0f} s, {used:.0f} s of CPU: {found.entries / used:,.0f} lines a second",
+                f"{verified:.0f} s, {used:.0f} s of CPU: {result.entries / used:,.0f} lines a second",
             ),
         ]
         show("A long ledger", ("", ""), rows)
     show_targets(
         [
             Target("durable charges a second", "hundreds", f"{charges:,.0f}", charges >= 200),
-            Target(f"{lines:,} lines open", "< 1 s", f"{opened:.3f} s", opened < 1),
+            Target(f"{lines:,} lines open", "< 1 s", f"{opening_time:.3f} s", opening_time < 1),
             Target(f"a charge after {lines:,} lines", "milliseconds", f"{1e3 / many:.1f} ms", many >= 100),
             Target(f"{lines:,} lines verified", "minutes", f"{verified / 60:.1f} min", verified < 600),
         ]
@@ -141,8 +141,8 @@ def _shared() -> tuple[str, str] | None:
 
     if WHY_NOT:
         return None
-    with tempfile.TemporaryDirectory() as made:
-        server = Server(Path(made), "-c fsync=on")
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder), "-c fsync=on")
         try:
             with Ledger.open(server.address()) as ledger:
                 rate, cpu = _charges(ledger)

@@ -32,7 +32,7 @@ def laws() -> dict[str, Floats]:
     """Rows per unit."""
     rng = np.random.default_rng(7)
     places = (np.arange(93662) + 0.5) / 93662
-    made = {
+    pages = {
         "ones": np.ones(10_000),
         "constant 12": np.full(3000, 12.0),
         "uniform 1..50": rng.integers(1, 51, 10_000),
@@ -62,10 +62,10 @@ def laws() -> dict[str, Floats]:
             with (_DATA / file).open() as lines:
                 rows = list(csv.reader(lines))
             if column is None:
-                made[name] = np.array(list(Counter(row[0] for row in rows[1:]).values()))
+                pages[name] = np.array(list(Counter(row[0] for row in rows[1:]).values()))
             else:
-                made[name] = np.array([int(row[column]) for row in rows])
-    return {name: np.clip(sizes.astype(np.float64), 1, 10**6) for name, sizes in made.items()}
+                pages[name] = np.array([int(row[column]) for row in rows])
+    return {name: np.clip(sizes.astype(np.float64), 1, 10**6) for name, sizes in pages.items()}
 
 
 def mean_error(bias: Floats, scale: Floats) -> Floats:
@@ -104,14 +104,14 @@ def regret(
     fixed = np.unique(np.concatenate([np.arange(1.0, 2000.0), ends]))
     best = mean_error(cut_off(sizes, fixed) / groups, fixed / epsilon).min()
     scale, left = 1 / (share * epsilon), (1 - share) * epsilon
-    found = np.array(
+    result = np.array(
         [
             rule(counts + np.round(rng.laplace(0, scale, ends.size)), scale, ends / left, groups)
             for _ in range(repetitions)
         ]
     )
-    errors = mean_error(cut_off(sizes, found) / groups, found / left) / best
-    return float(errors.mean()), float(errors.std() / repetitions**0.5), found
+    errors = mean_error(cut_off(sizes, result) / groups, result / left) / best
+    return float(errors.mean()), float(errors.std() / repetitions**0.5), result
 
 
 def values() -> dict[str, Floats]:
@@ -137,20 +137,20 @@ def print_bounds(epsilon: float, repetitions: int) -> None:
     print("\n| values | regret | bounds: median |\n|---|---:|---|")
     rng, ends = np.random.default_rng(1), np.array(MAGNITUDE_ENDS)
     scale, left, regrets = 10 / epsilon, 0.9 * epsilon, []
-    for name, given in values().items():
-        far = np.searchsorted(ends, np.abs(given), side="right")
-        counts = np.bincount(np.where(given > 0, far, -far) + ends.size, minlength=MAGNITUDES)
+    for name, sample in values().items():
+        far = np.searchsorted(ends, np.abs(sample), side="right")
+        counts = np.bincount(np.where(sample > 0, far, -far) + ends.size, minlength=MAGNITUDES)
         limits = np.exp(np.linspace(np.log(0.01), np.log(1e10), 800))
-        best = mean_error(cut_off(np.abs(given), limits), limits / epsilon).min()
-        errors, found = [], []
+        best = mean_error(cut_off(np.abs(sample), limits), limits / epsilon).min()
+        errors, results = [], []
         for _ in range(repetitions):
             seen = counts + np.round(rng.laplace(0, scale, counts.size))
             low, high = map(float, read_bounds(seen, scale, 1 / left, 1) or (-1.0, 1.0))
-            bias = np.abs(given - np.clip(given, low, high)).sum()
+            bias = np.abs(sample - np.clip(sample, low, high)).sum()
             errors.append(float(mean_error(bias, np.array(max(-low, high) / left)) / best))
-            found.append((low, high))
+            results.append((low, high))
         regrets.append(np.mean(errors))
-        low, high = np.median(found, axis=0)
+        low, high = np.median(results, axis=0)
         spread = np.std(errors) / repetitions**0.5
         print(f"| {name} | {np.mean(errors):.2f} ± {spread:.2f} | {low:g}, {high:g} |")
     print(f"geometric mean {np.exp(np.log(regrets).mean()):.2f}, worst {max(regrets):.2f}")
@@ -163,18 +163,18 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1)
     parser.add_argument("--groups", type=int, default=1)
     parser.add_argument("--share", type=float)
-    asked = parser.parse_args()
-    share = asked.share or float(search_share(asked.groups))
-    print(f"ε = {asked.epsilon:g}, groups: {asked.groups}, {share:g} of ε for the search")
+    arguments = parser.parse_args()
+    share = arguments.share or float(search_share(arguments.groups))
+    print(f"ε = {arguments.epsilon:g}, groups: {arguments.groups}, {share:g} of ε for the search")
     print("| law | units | before | now | limits: 5 %, median, 95 % |\n|---|---:|---:|---:|---|")
-    given = {"epsilon": asked.epsilon, "groups": asked.groups, "repetitions": asked.repetitions}
+    sample = {"epsilon": arguments.epsilon, "groups": arguments.groups, "repetitions": arguments.repetitions}
     all_before, all_now = [], []
     for name, sizes in laws().items():
-        before, _, _ = regret(above_noise, sizes, share=0.1, **given)
-        now, error, found = regret(reading, sizes, share=share, **given)
+        before, _, _ = regret(above_noise, sizes, share=0.1, **sample)
+        now, error, result = regret(reading, sizes, share=share, **sample)
         all_before.append(before)
         all_now.append(now)
-        low, middle, high = np.percentile(found, [5, 50, 95])
+        low, middle, high = np.percentile(result, [5, 50, 95])
         print(
             f"| {name} | {sizes.size:,} | {before:.2f} | {now:.2f} ± {error:.2f} | "
             f"{low:,.0f}, {middle:,.0f}, {high:,.0f} |"
@@ -182,7 +182,7 @@ def main() -> None:
     for name, figures in (("before", all_before), ("now", all_now)):
         mean = float(np.exp(np.log(figures).mean()))
         print(f"{name}: geometric mean {mean:.2f}, worst {max(figures):.2f}")
-    print_bounds(asked.epsilon, asked.repetitions)
+    print_bounds(arguments.epsilon, arguments.repetitions)
 
 
 if __name__ == "__main__":

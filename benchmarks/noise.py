@@ -185,8 +185,8 @@ def speed_targets(draws: dict[int, dict[str, float]]) -> Iterator[Target]:
         yield at_least(f"{name} over numpy laplace, any scale", 1, ratio, scale)
 
 
-def at_least(what: str, wanted: float, ratio: float, scale: int) -> Target:
-    return Target(what, f"≥ {wanted}×", f"{times(ratio)} (at {power(scale)})", met=ratio >= wanted)
+def at_least(what: str, least: float, ratio: float, scale: int) -> Target:
+    return Target(what, f"≥ {least}×", f"{times(ratio)} (at {power(scale)})", met=ratio >= least)
 
 
 # Whole releases.
@@ -393,9 +393,9 @@ def timed(draw: Callable[[], object], count: int) -> tuple[np.ndarray, np.ndarra
         draw()
     for number in range(count):
         start = time.perf_counter_ns()
-        drawn = draw()
+        draws = draw()
         nanoseconds[number] = time.perf_counter_ns() - start
-        sizes[number] = np.mean(np.abs(drawn))
+        sizes[number] = np.mean(np.abs(draws))
     return sizes, nanoseconds
 
 

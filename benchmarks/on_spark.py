@@ -101,10 +101,10 @@ def pipelinedp(session) -> Tasks:
 
     def asked(*metrics) -> list[object]:
         budget = pdp.NaiveBudgetAccountant(total_epsilon=1, total_delta=0)
-        wanted = pdp.AggregateParams(
+        params = pdp.AggregateParams(
             metrics=list(metrics), max_contributions=KEPT, min_value=0, max_value=HIGH
         )
-        answers = pdp.DPEngine(budget, backend).aggregate(rows, wanted, columns, public_partitions=REGIONS)
+        answers = pdp.DPEngine(budget, backend).aggregate(rows, params, columns, public_partitions=REGIONS)
         budget.compute_budgets()
         return answers.collect()
 

@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def best(tasks: dict[str, Callable[[], object]], root: int | None = None) -> dict[str, tuple[float, float]]:
     """The least seconds of wall and of processor time of each: of this process, and of the server `root`."""
-    found = dict.fromkeys(tasks, (float("inf"), float("inf")))
+    results = dict.fromkeys(tasks, (float("inf"), float("inf")))
     roots = {os.getpid()} | ({root} if root else set())
 
     def spent() -> float:
@@ -24,8 +24,8 @@ def best(tasks: dict[str, Callable[[], object]], root: int | None = None) -> dic
             wall, cpu = time.perf_counter(), spent()
             task()
             took = time.perf_counter() - wall, spent() - cpu
-            found[name] = (min(found[name][0], took[0]), min(found[name][1], took[1]))
-    return found
+            results[name] = (min(results[name][0], took[0]), min(results[name][1], took[1]))
+    return results
 
 
 def processor_time(root: int) -> float:

@@ -49,18 +49,18 @@ def run(largest: int = 10_000, repeat: int = 60) -> None:
         rows = []
         for name, fractions in _SETS.items():
             for size in (each for each in _SIZES if each <= largest):
-                drawn = rng.choice(people, (repeat, size)) + rng.normal(0, 1.5, (repeat, size))
-                drawn = np.clip(drawn, *bounds)
-                found = [
-                    tree(drawn, bounds, fractions),
-                    selected(drawn, bounds, fractions, Fraction(35, 100)),
-                    selected(drawn, bounds, fractions, Fraction(0)),
+                draws = rng.choice(people, (repeat, size)) + rng.normal(0, 1.5, (repeat, size))
+                draws = np.clip(draws, *bounds)
+                results = [
+                    tree(draws, bounds, fractions),
+                    selected(draws, bounds, fractions, Fraction(35, 100)),
+                    selected(draws, bounds, fractions, Fraction(0)),
                 ]
                 ranks = [ceil(fraction * size) - 1 for fraction in fractions]
-                truth = np.sort(drawn, axis=1)[:, ranks].T
-                errors = [f"{np.abs(value - truth).mean():.3g}" for value, _, _ in found]
-                widths = [f"{(high - low).mean():.3g}" for _, low, high in found[:2]]
-                covered = ((found[1][1] <= truth) & (truth <= found[1][2])).mean()
+                truth = np.sort(draws, axis=1)[:, ranks].T
+                errors = [f"{np.abs(value - truth).mean():.3g}" for value, _, _ in results]
+                widths = [f"{(high - low).mean():.3g}" for _, low, high in results[:2]]
+                covered = ((results[1][1] <= truth) & (truth <= results[1][2])).mean()
                 rows.append((f"{name}, {size:,}", *errors, *widths, f"{covered:.3f}"))
         columns = ("rows", "tree", "65 % of ε", "all of ε", "width: tree", "65 %", "covered")
         show(f"Mean error at ε = 1, bounds {bounds[0]} to {bounds[1]:,}", columns, rows)
@@ -74,21 +74,21 @@ def weights(rng: np.random.Generator) -> Floats:
         return np.array([float(row["wt71"]) for row in csv.DictReader(lines) if row["wt71"]])
 
 
-def tree(drawn: Floats, bounds: tuple[int, int], fractions: Sequence[Fraction]) -> tuple[Floats, ...]:
+def tree(draws: Floats, bounds: tuple[int, int], fractions: Sequence[Fraction]) -> tuple[Floats, ...]:
     """Quantiles from a tree: values and both ends, as tables of (fractions, repetitions)."""
     bins = Tree(Fraction(bounds[0]), Fraction(bounds[1]))
     noise = Laplace.of(sensitivity=bins.sensitivity(1), epsilon=1)
-    found = []
-    for values in drawn:
+    results = []
+    for values in draws:
         place = np.clip(np.searchsorted(bins.edges, values, side="right") - 1, 0, bins.leaves - 1)
         nodes = bins.nodes(*np.unique(place, return_counts=True))
         noisy = noise.release(nodes).value
-        found.append(bins.tables(noisy[np.newaxis], noise, fractions, _CONFIDENCE))
-    return tuple(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+        results.append(bins.tables(noisy[np.newaxis], noise, fractions, _CONFIDENCE))
+    return tuple(np.concatenate(parts, axis=1) for parts in zip(*results, strict=True))
 
 
 def selected(
-    drawn: Floats, bounds: tuple[int, int], fractions: Sequence[Fraction], share: Fraction
+    draws: Floats, bounds: tuple[int, int], fractions: Sequence[Fraction], share: Fraction
 ) -> tuple[Floats, ...]:
     """The same by selection, with this share of ε for intervals."""
     grid = QuantileGrid(
@@ -96,9 +96,9 @@ def selected(
     )
     noise = Laplace.of(sensitivity=1, epsilon=share) if share else None
     selection = QuantileSelection(grid, tuple(fractions), 1 - share, Fraction(1), noise=noise)
-    cell = np.clip(np.searchsorted(grid.edges, drawn, side="right") - 1, 0, grid.cells - 1)
-    keys, tally = np.unique(cell + np.arange(len(drawn))[:, np.newaxis] * 2**20, return_counts=True)
-    counts = CellCounts(len(drawn), keys >> 20, keys & (2**20 - 1), tally)
+    cell = np.clip(np.searchsorted(grid.edges, draws, side="right") - 1, 0, grid.cells - 1)
+    keys, tally = np.unique(cell + np.arange(len(draws))[:, np.newaxis] * 2**20, return_counts=True)
+    counts = CellCounts(len(draws), keys >> 20, keys & (2**20 - 1), tally)
     positions = selection.select(counts)
     table = positions
     if noise is not None:

@@ -116,19 +116,22 @@ def duckdb_tasks(path: Path) -> dict[tuple[str, str], Callable[[], object]]:
     connection.execute(f"CREATE VIEW visits AS SELECT * FROM read_parquet('{path}')")
     pairs = "SELECT user, product, COUNT(*) AS c FROM visits WHERE user IS NOT NULL GROUP BY user, product"
     rank = f"ROW_NUMBER() OVER (PARTITION BY user ORDER BY HASH(user, product), product) <= {KEPT}"
-    kept = f"SELECT product, c FROM ({pairs}) QUALIFY {rank}"
-    asked = {
+    sub_query = f"SELECT product, c FROM ({pairs}) QUALIFY {rank}"
+    requests = {
         ("a", "plain"): "SELECT COUNT(*) FROM visits",
         ("b", "plain"): "SELECT region, COUNT(*), AVG(cost) FROM visits GROUP BY region",
         ("b", "distinct users"): "SELECT region, COUNT(DISTINCT user) FROM visits GROUP BY region",
         ("c", "plain"): "SELECT product, COUNT(*) FROM visits GROUP BY product",
         ("c", "distinct users"): "SELECT product, COUNT(DISTINCT user) FROM visits GROUP BY product",
-        ("c", "by hand"): f"SELECT product, COUNT(*), SUM(LEAST(c, {KEPT})) FROM ({kept}) GROUP BY product",
+        (
+            "c",
+            "by hand",
+        ): f"SELECT product, COUNT(*), SUM(LEAST(c, {KEPT})) FROM ({sub_query}) GROUP BY product",
         ("d", "plain"): "SELECT MEDIAN(cost) FROM visits",
         ("d by user", "plain"): "SELECT MEDIAN(cost) FROM visits",
         ("e", "plain"): "SELECT FLOOR(cost / 0.5) AS bin, COUNT(*) FROM visits GROUP BY bin",
     }
-    return {who: lambda sql=sql: connection.execute(sql).fetchnumpy() for who, sql in asked.items()}
+    return {who: lambda sql=sql: connection.execute(sql).fetchnumpy() for who, sql in requests.items()}
 
 
 def opendp_tasks(path: Path) -> dict[str, Callable[[], object]]:
@@ -155,8 +158,8 @@ def opendp_tasks(path: Path) -> dict[str, Callable[[], object]]:
         margins = [dp.polars.Margin(by=["region"], max_length=ROWS)]
         query = context(users, margins=margins).query().truncate_per_group(KEPT).group_by("region")
         keys = pl.LazyFrame({"region": REGIONS})
-        found = query.agg(dp.len(signed=True), sure.dp.sum((0.0, float(HIGH)))).with_keys(keys)
-        return found.release().collect().with_columns(mean=pl.col("cost") / pl.col("len"))
+        result = query.agg(dp.len(signed=True), sure.dp.sum((0.0, float(HIGH)))).with_keys(keys)
+        return result.release().collect().with_columns(mean=pl.col("cost") / pl.col("len"))
 
     def by_product() -> object:
         query = context(users, DELTA).query().truncate_per_group(KEPT).group_by("product")
@@ -227,34 +230,34 @@ def best(ways: Mapping[str, Callable[[], object]]) -> Timed:
 def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
     """Ours and OpenDP's: from what each gives on average without noise, and for c from the truth."""
     by_row, by_user = opened(path)
-    planned, peer = plans(by_row, by_user), opendp_tasks(path)
-    regions = by_user.exact(planned["b"])
-    products = kept_counts(by_user, planned["c"])
+    plan, peer = plans(by_row, by_user), opendp_tasks(path)
+    regions = by_user.exact(plan["b"])
+    products = kept_counts(by_user, plan["c"])
     weighed = by_user.exact(by_user.sql(BY_PRODUCT, epsilon=1, keys={"product": range(PRODUCTS)}))
     rows = duckdb.execute(f"SELECT product, COUNT(*) FROM read_parquet('{path}') GROUP BY product").fetchall()
     truth = {float(product): float(count) for product, count in rows}
     [median] = duckdb.execute(f"SELECT MEDIAN(cost) FROM read_parquet('{path}')").fetchone() or (math.nan,)
-    [by_users] = by_user.exact(planned["d by user"])["cost"]
+    [by_users] = by_user.exact(plan["d by user"])["cost"]
     ours, theirs = _Errors(), _Errors()
     for _ in range(RELEASES):
-        answers = planned["b"].run().value
+        answers = plan["b"].run().value
         ours.add("b, count by region", _keyed(answers, "region", "n"), _keyed(regions, "region", "n"))
         ours.add("b, mean by region", _keyed(answers, "region", "cost"), _keyed(regions, "region", "cost"))
         frame = peer["b"]().to_dict(as_series=False)
         theirs.add("b, count by region", _keyed(frame, "region", "len"), _keyed(regions, "region", "n"))
         theirs.add("b, mean by region", _keyed(frame, "region", "mean"), _keyed(regions, "region", "cost"))
-        answers = planned["c"].run().value
+        answers = plan["c"].run().value
         frame = peer["c"]().to_dict(as_series=False)
-        for errors, found, exact in (
+        for errors, result, exact in (
             (ours, _keyed(answers, "product", "n"), products),
             (theirs, _keyed(frame, "product", "len"), _keyed(weighed, "product", "n")),
         ):
-            errors.add("c, count of a released product", found, exact)
-            errors.add("c, count of any product, from the unbounded truth", _filled(found, truth), truth)
-            errors.say("c, products released", len(found))
+            errors.add("c, count of a released product", result, exact)
+            errors.add("c, count of any product, from the unbounded truth", _filled(result, truth), truth)
+            errors.say("c, products released", len(result))
         for task, exact in (("d", median), ("d by user", by_users)):
             name = f"{task}, median"
-            ours.add(name, {0: planned[task].run().value["cost"][0]}, {0: exact})
+            ours.add(name, {0: plan[task].run().value["cost"][0]}, {0: exact})
             theirs.add(name, {0: peer[task]()["cost"][0]}, {0: exact})
     return {name: (ours.mean(name), theirs.mean(name)) for name in ours.found}
 
@@ -262,8 +265,8 @@ def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
 def kept_counts(data: Dataset, plan: Plan) -> dict[object, float]:
     """The exact counts of all keys, before any are selected."""
     [measured] = plan.bounded.bounded_aggregates
-    found = data._engine.execute(measured.sql, {})  # noqa: SLF001 - nobody else may
-    counts = zip(found["k0"], found["m0"].tolist(), strict=True)
+    result = data._engine.execute(measured.sql, {})  # noqa: SLF001 - nobody else may
+    counts = zip(result["k0"], result["m0"].tolist(), strict=True)
     return {key: float(count * measured.step) for key, count in counts}
 
 
@@ -283,13 +286,13 @@ class _Errors:
 
 def _keyed(table: Mapping[str, object], key: str, value: str) -> dict[object, float]:
     return {
-        each if isinstance(each, str) else float(each): float(found)
-        for each, found in zip(table[key], table[value], strict=True)
+        each if isinstance(each, str) else float(each): float(result)
+        for each, result in zip(table[key], table[value], strict=True)
     }
 
 
-def _filled(found: Mapping[object, float], truth: Mapping[object, float]) -> dict[object, float]:
-    return {key: found.get(key, 0.0) for key in truth}
+def _filled(result: Mapping[object, float], truth: Mapping[object, float]) -> dict[object, float]:
+    return {key: result.get(key, 0.0) for key in truth}
 
 
 # How much memory.
@@ -319,8 +322,8 @@ def time_targets(timed: Mapping[str, Timed]) -> list[Target]:
         return timed[letter]["hubbub"][1] / timed[letter][who][1]
 
     def at_most(what: str, letter: str, who: str, most: float) -> Target:
-        found = ratio(letter, who)
-        return Target(what, f"≤ {most:g}×", f"{found:.2f}×", met=found <= most)
+        result = ratio(letter, who)
+        return Target(what, f"≤ {most:g}×", f"{result:.2f}×", met=result <= most)
 
     over = 1e3 * (timed["a"]["hubbub"][0] - timed["a"]["plain"][0])
     return [

@@ -61,16 +61,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=queries.ROWS, help="of the table that is queried")
     parser.add_argument("--sparse", action="store_true", help="users are 63-bit hashes, not 1, 2, 3 …")
     parser.add_argument("--lines", type=int, default=ledger.LINES, help="of the long ledger")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     CONSOLE.print(f"{processor()}, Python {platform.python_version()}")
     CONSOLE.print(", ".join(f"{name} {version(name)}" for name in PACKAGES), end="\n\n")
-    for name in given.only or SUITES:
+    for name in arguments.only or SUITES:
         if name == "queries":
-            queries.run(given.rows, is_sparse=given.sparse)
+            queries.run(arguments.rows, is_sparse=arguments.sparse)
         elif name == "engines":
-            engines.run(max(given.rows, engines.LEAST))
+            engines.run(max(arguments.rows, engines.LEAST))
         elif name == "ledger":
-            ledger.run(given.lines)
+            ledger.run(arguments.lines)
         else:
             SUITES[name]()
 

@@ -128,40 +128,40 @@ def check(served: Served, answers: list[dict], questions: int) -> tuple[int, int
 async def overhead(served: Served) -> tuple[float, float]:
     """Milliseconds of a repeated question over one connection, and of connecting."""
     headers = {"authorization": f"Bearer {served.tokens[0]}"}
-    taken, connects = [], []
+    times, connects = [], []
     async with httpx.AsyncClient(base_url=served.url, verify=served.trust, timeout=60) as client:
         for number in range(60):
             started = time.perf_counter()
             await client.post("/api/v1/datasets/visits/run", json=question(0), headers=headers)
             if number >= 10:
-                taken.append(time.perf_counter() - started)
+                times.append(time.perf_counter() - started)
     for _ in range(20):
         started = time.perf_counter()
         host, _, port = served.url.removeprefix("https://").partition(":")
         _, writer = await asyncio.open_connection(host, int(port), ssl=served.trust)
         connects.append(time.perf_counter() - started)
         writer.close()
-    return 1e3 * statistics.median(taken), 1e3 * statistics.median(connects)
+    return 1e3 * statistics.median(times), 1e3 * statistics.median(connects)
 
 
 def measure_run(served: Served) -> float:
     """Milliseconds of plan and `run` of a stored question beside the ledger."""
     with open_dataset(served.folder / "hubbub.toml", analyst="user0") as data:
-        taken = []
+        times = []
         for number in range(40):
             started = time.perf_counter()
-            asked = question(0)
-            data.run(data.sql(asked["sql"], epsilon=EPSILON))
+            text = question(0)
+            data.run(data.sql(text["sql"], epsilon=EPSILON))
             if number >= 10:
-                taken.append(time.perf_counter() - started)
-    return 1e3 * statistics.median(taken)
+                times.append(time.perf_counter() - started)
+    return 1e3 * statistics.median(times)
 
 
 def run(connections: int = CONNECTIONS, questions: int = QUESTIONS) -> None:
     rows, targets = [], []
     for deadlines in ("[]", "[0.25, 1]"):
-        with tempfile.TemporaryDirectory() as made:
-            served = Served(Path(made), deadlines)
+        with tempfile.TemporaryDirectory() as folder:
+            served = Served(Path(folder), deadlines)
             try:
                 times, answers, seconds = asyncio.run(load(served, connections, questions))
                 if deadlines == "[]":

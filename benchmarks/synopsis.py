@@ -25,13 +25,13 @@ def run_one(counts, ways, objective, mu_squared):
     workload = Workload.all_up_to(counts.domain, ways)
     start = time.process_time()
     plan = plan_noise(workload, mu_squared=mu_squared, unit=counts.unit, objective=objective)
-    planned = time.process_time() - start
+    planning_time = time.process_time() - start
     tables = counts.count_many(workload.residuals)
     start = time.process_time()
     residuals = {names: plan.noise(names).measure(tables[names]) for names in workload.residuals}
     measured = MeasuredTables(counts.domain, residuals)
     estimates = {names: measured.estimate(names) for names in workload.tables}
-    taken = time.process_time() - start
+    duration = time.process_time() - start
     cells = covered = 0
     squares = scaled = 0.0
     for names, estimate in estimates.items():
@@ -45,7 +45,7 @@ def run_one(counts, ways, objective, mu_squared):
         f"≤ {ways}-way, {objective}: {len(estimates)} tables, {cells} cells; equal split {split:.1f}; "
         f"planned rmse {plan.root_mean_square:.1f}, measured {math.sqrt(squares / cells):.1f}, "
         f"worst table {max(plan.errors.values()):.1f}; mean z² {scaled / cells:.3f}, "
-        f"coverage {covered / cells:.4f}; plan {1000 * planned:.0f} ms, measure {taken:.2f} s"
+        f"coverage {covered / cells:.4f}; plan {1000 * planning_time:.0f} ms, measure {duration:.2f} s"
     )
 
 

@@ -84,11 +84,11 @@ class KnownCells(InMemoryCounts):
         return np.bincount(np.ravel_multi_index(cells, shape), minlength=int(np.prod(shape))).reshape(shape)
 
 
-def distance(domain, real, made, *, bins):
+def distance(domain, real, synthetic, *, bins):
     """The mean total variation distance of all tables of two columns."""
     codes = []
     for column in domain.columns:
-        one, other = real[column.name], made[column.name]
+        one, other = real[column.name], synthetic[column.name]
         if column.is_binned:
             cuts = np.unique(np.nanquantile(one, np.linspace(0, 1, 21)[1:-1]))
             if bins:
@@ -123,7 +123,7 @@ def run_one(case, epsilon, path):
     delta = Fraction(1, 10**9 if case.startswith("adult") else 10**6)
     budget = ReleaseBudget.of(epsilon=Fraction(epsilon), delta=delta, allow_large_epsilon=True)
     model = synthesize(counts, budget, population=rows)
-    made = model.generate()
+    synthetic = model.generate()
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     figures = {
@@ -134,22 +134,22 @@ def run_one(case, epsilon, path):
     }
     figures["spent"] = float(budget.spent / budget.rho)
     if case.startswith("acs"):
-        write_acs(made, path)
+        write_acs(synthetic, path)
         cells = InMemoryCounts.of(
             model.columns.domain,
             {
                 name: values
                 if not model.columns.domain.column(name).is_binned
                 else np.array([np.nan if each is None else each for each in values.tolist()], dtype=float)
-                for name, values in made.items()
+                for name, values in synthetic.items()
             },
         )
         masks = [(rule.columns, model.columns.domain.mask(rule.columns)) for rule in domain.rules]
         figures["broken"] = sum(int(cells.count(names)[~mask].sum()) for names, mask in masks)
     else:
         binned = model.columns.domain
-        figures["distance"] = distance(binned, values, made, bins=True)
-        figures["quantiles"] = distance(binned, values, made, bins=False)
+        figures["distance"] = distance(binned, values, synthetic, bins=True)
+        figures["quantiles"] = distance(binned, values, synthetic, bins=False)
     print(json.dumps(figures))
 
 
@@ -189,21 +189,21 @@ def main():
         if options.cases and not any(part in case for part in options.cases):
             continue
         for epsilon in options.epsilons:
-            found = [measure(case, epsilon, options.judge) for _ in range(options.runs)]
-            scores = [each.get("score", each.get("distance")) for each in found]
+            results = [measure(case, epsilon, options.judge) for _ in range(options.runs)]
+            scores = [each.get("score", each.get("distance")) for each in results]
             known = [score for score in scores if score is not None]
-            shown = (
+            text = (
                 f"{np.mean(known):.0f} ({min(known)}–{max(known)})"
                 if known and known[0] > 1
                 else (f"{np.mean(known):.4f}" if known else "not judged")
             )
             target = TARGETS[case][EPSILONS.index(epsilon)] if case in TARGETS and epsilon in EPSILONS else ""
-            if "quantiles" in found[0]:
-                shown += f" ({np.mean([each['quantiles'] for each in found]):.4f} in quantiles)"
-            broken = sum(each.get("broken", 0) for each in found)
-            seconds = np.mean([each["seconds"] for each in found])
-            peak = max(each["peak"] for each in found)
-            lines.append((case, epsilon, shown, target, f"{seconds:.1f}", f"{peak:.0f}", str(broken)))
+            if "quantiles" in results[0]:
+                text += f" ({np.mean([each['quantiles'] for each in results]):.4f} in quantiles)"
+            broken = sum(each.get("broken", 0) for each in results)
+            seconds = np.mean([each["seconds"] for each in results])
+            peak = max(each["peak"] for each in results)
+            lines.append((case, epsilon, text, target, f"{seconds:.1f}", f"{peak:.0f}", str(broken)))
             print(*lines[-1], sep="\t", flush=True)
     show(
         "Synthetic tables: SDNist's score, or mean distance of tables of two columns",

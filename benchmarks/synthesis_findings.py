@@ -58,9 +58,9 @@ def main():
     counts = InMemoryCounts.of(domain, values)
     budget = ReleaseBudget.of(epsilon=Fraction(1), delta=Fraction(1, 10**6))
     model = synthesize(counts, budget)
-    made = model.generate()
+    result = model.generate()
     binned = model.columns.domain
-    real, synthetic = encode(binned, values), encode(binned, made)
+    real, synthetic = encode(binned, values), encode(binned, result)
     real, synthetic = real[(real >= 0).all(axis=1)], synthetic[(synthetic >= 0).all(axis=1)]
     rows = np.concatenate([real, synthetic])
     labels = np.repeat([0, 1], [len(real), len(synthetic)])
@@ -84,10 +84,10 @@ def main():
         print(f"area {name}: {count} rows, distance {far:.3f}; two halves of it {sampling:.3f}")
     print(f"mean of {len(areas)} areas: {np.mean([each[0] for each in areas]):.3f}")
     for rule in rules:
-        names = [name for name in rule.columns if name in made]
+        names = [name for name in rule.columns if name in result]
         mask = np.ones(len(synthetic), dtype=bool)
         for condition in rule.impossible:
-            own = made[condition.column]
+            own = result[condition.column]
             if condition.is_range:
                 numbers = np.array(
                     [np.nan if each is None else each for each in np.asarray(own).tolist()], float

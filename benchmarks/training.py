@@ -117,8 +117,8 @@ def speed_targets(measured):
 def memory_targets(memory):
     for name, (plain, ours) in memory.items():
         ratio = ours / plain
-        shown = f"{ratio:.2f} ({ours >> 10} of {plain >> 10} MB)"
-        yield Target(f"{name}: peak memory over plain", "≤ 1.3", shown, met=ratio <= 1.3)
+        text = f"{ratio:.2f} ({ours >> 10} of {plain >> 10} MB)"
+        yield Target(f"{name}: peak memory over plain", "≤ 1.3", text, met=ratio <= 1.3)
 
 
 def release_of_a_sum(size):
@@ -140,8 +140,8 @@ def release_of_a_sum(size):
 def release_targets(releases):
     for size, times in releases.items():
         ratio = times[OURS] / times["by hand"]
-        shown = f"{ratio:.2f} ({times[OURS] / 1e6:.2f} ms)"
-        yield Target(f"release of {size:,} coordinates over noise by hand", "≤ 1.2", shown, met=ratio <= 1.2)
+        text = f"{ratio:.2f} ({times[OURS] / 1e6:.2f} ms)"
+        yield Target(f"release of {size:,} coordinates over noise by hand", "≤ 1.2", text, met=ratio <= 1.2)
 
 
 def steps(make, lot, inputs):
@@ -194,8 +194,8 @@ def private_step(model, x, y):
         account=None,
         allow_large_epsilon=True,
     )
-    taken = iter(trainer)
-    return lambda: next(taken)
+    steps_iterator = iter(trainer)
+    return lambda: next(steps_iterator)
 
 
 @contextmanager
@@ -217,7 +217,7 @@ def opacus_step(model, x, y, mode):
     model = ModuleValidator.fix(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(x))
-    given = PrivacyEngine().make_private(
+    private_parts = PrivacyEngine().make_private(
         module=model,
         optimizer=optimizer,
         data_loader=loader,
@@ -227,8 +227,8 @@ def opacus_step(model, x, y, mode):
         poisson_sampling=False,
         grad_sample_mode=mode,
     )
-    model, optimizer = given[0], given[1]
-    criterion = given[2] if mode == "ghost" else nn.CrossEntropyLoss()
+    model, optimizer = private_parts[0], private_parts[1]
+    criterion = private_parts[2] if mode == "ghost" else nn.CrossEntropyLoss()
 
     def step():
         optimizer.zero_grad()

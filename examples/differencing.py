@@ -16,8 +16,8 @@ connection.executemany("INSERT INTO patients VALUES (?, ?)", list(enumerate(map(
 
 def exact(condition: str) -> int:
     """An interface that answers exactly, and refuses every set of fewer than a thousand people."""
-    counted = "SELECT COUNT(*), COUNT(*) FILTER (WHERE sick) FROM patients WHERE " + condition
-    size, answer = connection.execute(counted).fetchone() or (0, 0)
+    query = "SELECT COUNT(*), COUNT(*) FILTER (WHERE sick) FROM patients WHERE " + condition
+    size, answer = connection.execute(query).fetchone() or (0, 0)
     if size < 1000:
         raise PermissionError("the set is too small")
     return int(answer)

@@ -84,12 +84,12 @@ class Course:
 
 
 def course(way: Iterator[int], model: nn.Module, data: Labelled, fresh: Labelled, steps: int) -> Course:
-    found = Course([], [])
+    result = Course([], [])
     for step in way:
         if step % max(1, steps // 40) == 0 or step == 1:
-            found.seen.append((step * RATE, right(model, data)))
-            found.unseen.append((step * RATE, right(model, fresh)))
-    return found
+            result.seen.append((step * RATE, right(model, data)))
+            result.unseen.append((step * RATE, right(model, fresh)))
+    return result
 
 
 def right(model: nn.Module, data: Labelled) -> float:
@@ -107,10 +107,10 @@ def picture(alone: Course, crowd: Course) -> str:
         up=Axis("percent right", 5 * (low // 5), 100),
     )
     parts = []
-    for name, found, kind in (("plain", alone, "mark"), ("private", crowd, "main")):
-        parts += [frame.area([*found.seen, *reversed(found.unseen)])] if kind == "main" else []
-        apart = abs(found.gap) > 4
-        for words, curve, dy in (("learned from", found.seen, -4), ("others", found.unseen, 12)):
+    for name, result, kind in (("plain", alone, "mark"), ("private", crowd, "main")):
+        parts += [frame.area([*result.seen, *reversed(result.unseen)])] if kind == "main" else []
+        apart = abs(result.gap) > 4
+        for words, curve, dy in (("learned from", result.seen, -4), ("others", result.unseen, 12)):
             parts.append(frame.line(curve, kind))
             parts.append(frame.text(*curve[-1], f"{name}: {words}", dx=6, dy=4 if apart else dy))
     return frame.render(*parts)
@@ -120,21 +120,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The generalisation gap, with and without privacy.")
     parser.add_argument("--full", action="store_true", help="more examples, and longer")
     parser.add_argument("--output", type=Path, default=Path("generalisation.svg"))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.manual_seed(0)  # of examples and first weights; nothing seeds the noise
-    people, steps = (4000, 1600) if given.full else (2000, 300)
+    people, steps = (4000, 1600) if arguments.full else (2000, 300)
     data, fresh = made_up(people), made_up(5000)
     print(f"{people} made-up examples, a fifth of them with a wrong label; {steps} steps of SGD")
-    found = []
+    results = []
     for name, way in (("plain", plain), ("private", private)):
         model = network()
         one = course(way(model, data, steps), model, data, fresh, steps)
         print(f"{name}: {one.seen[-1][1]:.1f} % right of its own, {one.unseen[-1][1]:.1f} % of others")
-        found.append(one)
-    alone, crowd = found
+        results.append(one)
+    alone, crowd = results
     print(f"The gap: {alone.gap:.1f} points without privacy, {crowd.gap:.1f} with ε = {EPSILON}")
-    given.output.write_text(picture(alone, crowd), encoding="utf-8")
-    print(f"The picture is in {given.output}.")
+    arguments.output.write_text(picture(alone, crowd), encoding="utf-8")
+    print(f"The picture is in {arguments.output}.")
 
 
 if __name__ == "__main__":

@@ -63,15 +63,15 @@ def wavelets() -> Tensor:
     """Morlet wavelets by angle, real and imaginary parts, as the kernels of a convolution."""
     at = torch.arange(-REACH, REACH + 1.0)
     y, x = torch.meshgrid(at, at, indexing="ij")
-    found = []
+    results = []
     for angle in torch.arange(ANGLES) * math.pi / ANGLES:
         along = x * angle.cos() + y * angle.sin()
         across = y * angle.cos() - x * angle.sin()
         bell = torch.exp(-(along**2 + (across / 2) ** 2) / (2 * 0.8**2)) / (4 * math.pi * 0.8**2)
         wave = bell * torch.exp(0.75j * math.pi * along)
         wave -= wave.sum() / bell.sum() * bell  # blind to a constant
-        found += [wave.real, wave.imag]
-    return torch.stack(found)[:, None]
+        results += [wave.real, wave.imag]
+    return torch.stack(results)[:, None]
 
 
 def blur(pixels: int) -> Tensor:
@@ -93,14 +93,14 @@ def scattered(pixels: Tensor, at_once: int = 64) -> Tensor:
         waves = F.conv2d(channels.reshape(-1, 1, *size), kernels, padding=REACH)
         return waves.unflatten(1, (-1, 2)).square().sum(2).sqrt().reshape(-1, count * ANGLES, *size)
 
-    found = []
+    results = []
     for image in pixels[:, None].split(at_once):
         first = torch.cat([image, modulus(image)], dim=1)
         halved = F.conv2d(first.reshape(-1, 1, 28, 28), halving, stride=2, padding=1)
         second = modulus(halved.reshape(-1, 1 + ANGLES, 14, 14))
         channels = torch.cat([full @ first @ full.T, half @ second @ half.T], dim=1)
-        found.append(F.group_norm(channels, 27).flatten(1))
-    return torch.cat(found)
+        results.append(F.group_norm(channels, 27).flatten(1))
+    return torch.cat(results)
 
 
 def learned(train: Labelled, epsilon: float, *, lot: int, people: int, epochs: int) -> nn.Module:
@@ -138,18 +138,18 @@ def scattering(
     train, test = ((scattered(x[:rows]), y[:rows]) for x, y in both(folder, held_out=held_out))
     print(f"features of {len(train[0])} and {len(test[0])} images: {time.perf_counter() - start:.0f} s")
     lot, people, epochs = (4096, TRAIN, 25) if rows is None else (256, rows, 10)
-    found = {}
+    results = {}
     for epsilon in (1, 3, 8):
-        found[epsilon] = [
+        results[epsilon] = [
             right(learned(train, epsilon, lot=lot, people=people, epochs=epochs), test) for _ in range(runs)
         ]
-        each = ", ".join(f"{100 * one:.2f}" for one in found[epsilon])
+        each = ", ".join(f"{100 * one:.2f}" for one in results[epsilon])
         print(
-            f"ε = {epsilon}: {100 * np.mean(found[epsilon]):.2f} % right of images not seen before ({each})",
+            f"ε = {epsilon}: {100 * np.mean(results[epsilon]):.2f} % of unseen images right ({each})",
             flush=True,
         )
     print(f"{time.perf_counter() - start:.0f} s in all")
-    return found
+    return results
 
 
 # The paper's protocol: private PCA to 60 dimensions, 1000 ReLUs, lots of 600, gradients clipped to 4
@@ -185,15 +185,15 @@ def directions(x: Tensor, epsilon: float) -> tuple[Tensor, hb.PrivacyLoss]:
     )
     noisy = np.zeros((784, 784))
     noisy[rows, columns] = noisy[columns, rows] = mechanism.release(moments).value
-    strength, found = torch.linalg.eigh(torch.from_numpy(noisy))
+    strength, result = torch.linalg.eigh(torch.from_numpy(noisy))
     even = strength[-60:].clamp_min(1e-4 * strength[-1].item()) ** -0.25
-    return (found[:, -60:] * even).float(), mechanism.loss()
+    return (result[:, -60:] * even).float(), mechanism.loss()
 
 
-def projected(x: Tensor, turned: Tensor) -> Tensor:
+def projected(x: Tensor, rotation: Tensor) -> Tensor:
     """Images along these directions, all of one length."""
-    found = unit_length(x) @ turned
-    return SCALE * found / found.norm(dim=1, keepdim=True).clamp_min(1e-6)
+    result = unit_length(x) @ rotation
+    return SCALE * result / result.norm(dim=1, keepdim=True).clamp_min(1e-6)
 
 
 def unit_length(x: Tensor) -> Tensor:
@@ -204,9 +204,9 @@ def unit_length(x: Tensor) -> Tensor:
 def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps: int) -> float:
     """The share of test images that are got right within ε, of which the PCA spends some."""
     start = time.perf_counter()
-    turned, price = directions(train[0], pca)
+    rotation, price = directions(train[0], pca)
     rate = Fraction(LOT, TRAIN)
-    shifted = torch.stack([projected(train[0].roll(shift, (1, 2)), turned) for shift in SHIFTS], dim=1)
+    shifted = torch.stack([projected(train[0].roll(shift, (1, 2)), rotation) for shift in SHIFTS], dim=1)
     owners = np.repeat(np.arange(len(shifted)), len(SHIFTS))
 
     def whole(sigma: Fraction) -> hb.PrivacyLoss:
@@ -234,10 +234,10 @@ def paper(train: Labelled, test: Labelled, epsilon: float, *, pca: float, steps:
     for _ in trainer:
         falling.step()
     model.load_state_dict(trainer.release().value)
-    found = right(model, (projected(test[0], turned), test[1]))
+    result = right(model, (projected(test[0], rotation), test[1]))
     spent, seconds = (price + trainer.privacy_loss).epsilon(DELTA), time.perf_counter() - start
-    print(f"ε = {spent:.3f}, PCA included: {100 * found:.2f} % right of others, {seconds:.0f} s", flush=True)
-    return found
+    print(f"ε = {spent:.3f}, PCA included: {100 * result:.2f} % right of others, {seconds:.0f} s", flush=True)
+    return result
 
 
 def main() -> None:
@@ -247,9 +247,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="how many, with --full")
     parser.add_argument("--paper", action="store_true", help="private PCA and a hidden layer, as in 2016")
     parser.add_argument("--held-out", action="store_true", help="look at training images set aside instead")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     folder = next(
-        (f for f in (given.data, *FOLDERS) if f and (f / "t10k-labels-idx1-ubyte.gz").exists()), None
+        (f for f in (arguments.data, *FOLDERS) if f and (f / "t10k-labels-idx1-ubyte.gz").exists()), None
     )
     print("Digits, learned with differential privacy; δ =", DELTA)
     print("One image is one person's: it is added or removed.")
@@ -257,14 +257,14 @@ def main() -> None:
         print("MNIST's files are not here.")
         print("Pass --data with the folder that holds train-images-idx3-ubyte.gz and the other three.")
         print("Nothing was trained.")
-    elif given.paper:
-        train, test = both(folder, held_out=given.held_out)
+    elif arguments.paper:
+        train, test = both(folder, held_out=arguments.held_out)
         for epsilon, settings in PAPER.items():
             paper(train, test, epsilon, **settings)
-    elif given.full:
-        scattering(folder, runs=given.runs, held_out=given.held_out)
+    elif arguments.full:
+        scattering(folder, runs=arguments.runs, held_out=arguments.held_out)
     else:
-        scattering(folder, rows=1000, runs=1, held_out=given.held_out)
+        scattering(folder, rows=1000, runs=1, held_out=arguments.held_out)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ asked = bernoulli(0.5, size=PEOPLE * QUESTIONS).reshape(QUESTIONS, PEOPLE)
 
 def reconstructed(answers: np.ndarray) -> np.ndarray:
     """Who is sick, by the least squares of all answers."""
-    found, *_ = np.linalg.lstsq(asked.astype(float), answers, rcond=None)
-    return found > 0.5
+    result, *_ = np.linalg.lstsq(asked.astype(float), answers, rcond=None)
+    return result > 0.5
 
 
 # Counts of random halves of the people, each a little off, as an interface that "adds some noise" would.

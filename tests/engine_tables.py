@@ -35,9 +35,9 @@ class DuckDBTables:
     def put(self, table, columns, rows):
         self.connection.execute(f'DELETE FROM "{table}"')
         if rows:
-            given = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+            cells = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
             parts = ", ".join(f"CAST(UNNEST(${name}) AS {kind})" for name, kind in columns.items())
-            self.connection.execute(f'INSERT INTO "{table}" SELECT {parts}', given)
+            self.connection.execute(f'INSERT INTO "{table}" SELECT {parts}', cells)
 
     def engine(self, sources):
         return DuckDB(sources, self.connection)
@@ -70,12 +70,12 @@ class PostgreSQLTables:
         if rows:
             plain = [IN_POSTGRESQL.get(kind, kind).partition(" COLLATE")[0] for kind in columns.values()]
             listed = ", ".join(f"CAST(%s AS {kind})" for kind in plain)
-            given = [
+            cells = [
                 [self._value(value, kind) for value, kind in zip(row, columns.values(), strict=True)]
                 for row in rows
             ]
             with self.connection.cursor() as cursor:
-                cursor.executemany(f'INSERT INTO {self.schema}."{table}" VALUES ({listed})', given)
+                cursor.executemany(f'INSERT INTO {self.schema}."{table}" VALUES ({listed})', cells)
 
     @staticmethod
     def _value(value, kind):
@@ -108,7 +108,7 @@ class SparkTables:
 
     def put(self, table, columns, rows):
         # All as texts, and cast: so every engine is handed the same values.
-        given = [
+        cells = [
             [value if isinstance(value, (float, str, type(None))) else str(value) for value in row]
             for row in rows
         ]
@@ -116,7 +116,7 @@ class SparkTables:
             f"`{name}` {'DOUBLE' if kind == 'DOUBLE' else 'STRING'}" for name, kind in columns.items()
         )
         parts = [self._cast(f"`{name}`", kind) + f" AS `{name}`" for name, kind in columns.items()]
-        frame = self.session.createDataFrame(self._plain(given, columns), raw).selectExpr(*parts)
+        frame = self.session.createDataFrame(self._plain(cells, columns), raw).selectExpr(*parts)
         frame.createOrReplaceTempView(self.prefix + table)
 
     @staticmethod

@@ -18,10 +18,10 @@ def find_messages(path: Path) -> Iterator[tuple[int, str, str, str]]:
     """Yield the line, what, why and fix of each call that has a `why` and a `fix`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
-            named = {each.arg: each.value for each in node.keywords}
-            if "why" in named and "fix" in named:
-                what = node.args[0] if node.args else named.get("what")
-                yield node.lineno, _text(what), _text(named["why"]), _text(named["fix"])
+            by_name = {each.arg: each.value for each in node.keywords}
+            if "why" in by_name and "fix" in by_name:
+                what = node.args[0] if node.args else by_name.get("what")
+                yield node.lineno, _text(what), _text(by_name["why"]), _text(by_name["fix"])
 
 
 def _text(node: ast.expr | None) -> str:
@@ -38,10 +38,10 @@ def _text(node: ast.expr | None) -> str:
 
 def main() -> None:
     """Print the messages of the packages that are named, or all."""
-    wanted = sys.argv[1:]
+    names = sys.argv[1:]
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE)
-        if wanted and name.parts[0].removesuffix(".py") not in wanted:
+        if names and name.parts[0].removesuffix(".py") not in names:
             continue
         for line, what, why, fix in find_messages(path):
             sys.stdout.write(f"{name}:{line}\n  what: {what}\n  why:  {why}\n  fix:  {fix}\n")

@@ -135,8 +135,8 @@ def sites(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
         for child in field if isinstance(field, list) else [field]:
             if isinstance(child, ast.AST) and not _is_left_alone(child):
                 yield child, function
-                named = isinstance(child, (ast.FunctionDef, ast.ClassDef))
-                yield from sites(child, f"{function}.{child.name}".strip(".") if named else function)
+                is_named = isinstance(child, (ast.FunctionDef, ast.ClassDef))
+                yield from sites(child, f"{function}.{child.name}".strip(".") if is_named else function)
 
 
 def _is_left_alone(node: ast.AST) -> bool:
@@ -198,7 +198,7 @@ def mutants_of(module: str) -> list[Mutant]:
         if isinstance(statement, ast.stmt)
         for inner in _own_nodes(statement)
     }
-    found, seen = [], Counter()
+    results, seen = [], Counter()
     for place, (node, function) in enumerate(sites(tree)):
         for variant, new in enumerate(variants(node)):
             statement = statements[id(node)]
@@ -208,8 +208,8 @@ def mutants_of(module: str) -> list[Mutant]:
             nth = seen[function, change]
             seen[function, change] += 1
             lines = range(statement.lineno, _last_line(statement) + 1)
-            found.append(Mutant(module, function, change, nth, place, variant, lines))
-    return sorted(found, key=lambda mutant: (mutant.lines.start, mutant.place))
+            results.append(Mutant(module, function, change, nth, place, variant, lines))
+    return sorted(results, key=lambda mutant: (mutant.lines.start, mutant.place))
 
 
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -318,13 +318,13 @@ def chosen(mutant: Mutant, seconds: dict[str, float], reached: dict[str, dict[in
     folder, _, name = mutant.module.rpartition("/")
     own = (f"tests/{folder}/test_{name}", f"src/hubbub/{mutant.module}")
     ordered = sorted(tests & seconds.keys(), key=lambda test: (not test.startswith(own), seconds[test]))
-    kept, total = [], 0.0
+    sample, total = [], 0.0
     for test in ordered:
         total += seconds[test]
-        if kept and total > MOST_SECONDS:
+        if sample and total > MOST_SECONDS:
             break
-        kept.append(test)
-    return kept
+        sample.append(test)
+    return sample
 
 
 def start(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> int:
@@ -365,7 +365,7 @@ def judge(
     verdicts: dict[Mutant, str] = {}
     running: dict[int, Mutant] = {}
     waiting = list(reversed(mutants))
-    begun = time.monotonic()
+    start_time = time.monotonic()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -379,7 +379,7 @@ def judge(
                 child, status = os.wait()
                 code = os.waitstatus_to_exitcode(status)
                 verdicts[running.pop(child)] = {0: "survived", STUCK: "stuck"}.get(code, "killed")
-            _progress(len(verdicts), len(mutants), begun)
+            _progress(len(verdicts), len(mutants), start_time)
     except KeyboardInterrupt:
         for child in running:
             os.kill(child, signal.SIGKILL)
@@ -392,9 +392,9 @@ def stop(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _progress(done: int, of: int, begun: float) -> None:
+def _progress(done: int, of: int, start_time: float) -> None:
     if sys.stderr.isatty() or done % 50 == 0 or done == of:
-        spent = time.monotonic() - begun
+        spent = time.monotonic() - start_time
         end = "\r" if sys.stderr.isatty() and done < of else "\n"
         print(f"{done} of {of} mutants, {spent:.0f} s", end=end, file=sys.stderr)
 
@@ -429,8 +429,8 @@ def report(verdicts: dict[Mutant, str], *, is_whole: bool) -> bool:
         unmarked += [mutant for mutant in survived if mutant.lines.start not in marked]
         needless += [f"{module}:{line}" for line in marked - {mutant.lines.start for mutant in excused}]
         missed = len(survived) - len(excused)
-        counted = len(mutants) - len(excused)
-        score = 1 - missed / counted if counted else 1.0
+        total_count = len(mutants) - len(excused)
+        score = 1 - missed / total_count if total_count else 1.0
         enough = enough and score >= PASS_MARK
         stuck = sum(verdicts[mutant] == "stuck" for mutant in mutants)
         print(
@@ -452,14 +452,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="stop then, and report; in random order")
     parser.add_argument("--tests", nargs="*", default=[], help="only these paths; all, if none is given")
     parser.add_argument("--list", action="store_true", help="print the changes and stop")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     os.chdir(ROOT)
     paths = [path for name in PACKAGES for path in sorted((SOURCE / name).glob("*.py"))]
-    modules = given.modules or [str(path.relative_to(SOURCE)) for path in paths]
-    mutants = [mutant for module in modules for mutant in mutants_of(module)][:: given.every]
-    if given.minutes:
+    modules = arguments.modules or [str(path.relative_to(SOURCE)) for path in paths]
+    mutants = [mutant for module in modules for mutant in mutants_of(module)][:: arguments.every]
+    if arguments.minutes:
         random.Random(0).shuffle(mutants)
-    if given.list:
+    if arguments.list:
         print(*mutants, sep="\n")
         return
     # Imported once, for all the children; hubbub itself must be imported by each of them.
@@ -467,13 +467,15 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
     assert "hubbub" not in sys.modules
-    seconds, reached = first_run(given.tests)
+    seconds, reached = first_run(arguments.tests)
     print(f"{len(mutants)} mutants, {len(seconds)} tests of {sum(seconds.values()):.0f} s", file=sys.stderr)
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, stop)
-    signal.setitimer(signal.ITIMER_REAL, 60 * (given.minutes or 0))
-    verdicts = judge(mutants, seconds, reached, given.jobs)
-    if not report(verdicts, is_whole=len(verdicts) == len(mutants) and given.every == 1 and not given.tests):
+    signal.setitimer(signal.ITIMER_REAL, 60 * (arguments.minutes or 0))
+    verdicts = judge(mutants, seconds, reached, arguments.jobs)
+    if not report(
+        verdicts, is_whole=len(verdicts) == len(mutants) and arguments.every == 1 and not arguments.tests
+    ):
         sys.exit(f"below {PASS_MARK:.0%}: write the tests that are missing")
 
 

@@ -14,9 +14,9 @@ def oldest(declared):
     """The requirements, each at the lowest version."""
     project = declared["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(each for name in EXTRAS for each in extras[name])]
-    wanted += [each for each in declared["dependency-groups"]["test"] if each.startswith(FRAMES)]
-    return [each.replace(">=", "==") for each in wanted]
+    requirements = [*project["dependencies"], *(each for name in EXTRAS for each in extras[name])]
+    requirements += [each for each in declared["dependency-groups"]["test"] if each.startswith(FRAMES)]
+    return [each.replace(">=", "==") for each in requirements]
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 import pytest
 
 
-def refusal(kind, call, *arguments, **named):
+def refusal(kind, call, *arguments, **options):
     """The error that a call ends in; it says what, why and how to fix it."""
     with pytest.raises(kind) as caught:
-        call(*arguments, **named)
+        call(*arguments, **options)
     assert caught.value.what
     assert caught.value.why
     assert caught.value.fix

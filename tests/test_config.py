@@ -239,9 +239,9 @@ def test_declaration_applies_under_every_name_of_the_rows(folder, monkeypatch):
     ):
         facts = find_config(data)
         assert (facts.ledger, facts.account) == (str(folder / "visits.ledger"), "visits")
-        with hubbub.open(data) as opened:
-            assert opened.account.name == "visits"
-            assert opened.unit.key == "patient"
+        with hubbub.open(data) as handle:
+            assert handle.account.name == "visits"
+            assert handle.unit.key == "patient"
     # Found also where the rows are then refused: Arrow takes the types of a CSV file from its rows.
     assert find_config(dataset(file, format="csv")).account == "visits"
     monkeypatch.chdir(folder / "away")
@@ -293,7 +293,7 @@ def test_two_declarations_of_the_same_rows_must_agree(folder):
 
 
 @pytest.mark.parametrize(
-    ("given", "what"),
+    ("options", "what"),
     [
         ({"unit": hubbub.Unit.row()}, "unit"),
         ({"unit": hubbub.Unit("patient", hubbub.Neighbours.SUBSTITUTE)}, "unit"),
@@ -304,15 +304,15 @@ def test_two_declarations_of_the_same_rows_must_agree(folder):
         ({"window": hubbub.Window.of("day", "2026-11")}, "window"),
     ],
 )
-def test_declaration_holds_unless_overridden_explicitly(folder, given, what, monkeypatch):
+def test_declaration_holds_unless_overridden_explicitly(folder, options, what, monkeypatch):
     monkeypatch.chdir(folder)
     written(folder, KEPT)
     with pytest.raises(Refused, match=f"declares another {what}"):
-        hubbub.open("visits.csv", **given)
+        hubbub.open("visits.csv", **options)
     assert not (folder / "visits.ledger").exists()
     # Also where the other one is refused for another reason, that it was tried is written first.
     with contextlib.suppress(HubbubError):
-        hubbub.open("visits.csv", **given, override=True).close()
+        hubbub.open("visits.csv", **options, override=True).close()
     with Ledger.open("visits.ledger") as ledger:
         entries = list(ledger.account("visits").entries())
         assert [entry.body["description"] for entry in entries if entry.kind == "override"] == [
@@ -320,7 +320,7 @@ def test_declaration_holds_unless_overridden_explicitly(folder, given, what, mon
         ]
         assert ledger.verify().ok
     with pytest.raises(Refused, match="only the owner may assert it"):
-        hubbub.open("visits.csv", **given, override=True, analyst="ada")
+        hubbub.open("visits.csv", **options, override=True, analyst="ada")
 
 
 def test_declared_ledger_may_be_named_again(folder):
@@ -333,9 +333,9 @@ def test_declared_ledger_may_be_named_again(folder):
 
 def test_override_needs_the_declared_ledger(folder):
     written(folder, VISITS)
-    for given in ({}, {"ledger": folder / "other.ledger", "budget": hubbub.Budget(1)}):
+    for options in ({}, {"ledger": folder / "other.ledger", "budget": hubbub.Budget(1)}):
         with pytest.raises(HubbubError, match="ledger"):
-            hubbub.open(folder / "visits.csv", unit=hubbub.Unit.row(), override=True, **given)
+            hubbub.open(folder / "visits.csv", unit=hubbub.Unit.row(), override=True, **options)
 
 
 def test_rows_are_public_or_protected(folder):

@@ -56,9 +56,9 @@ def test_every_error_needs_why_and_fix(missing):
 
 
 def test_the_tree_in_the_docstring_names_every_error_and_no_other():
-    drawn = {line.split("── ")[1].split()[0] for line in hubbub.errors.__doc__.splitlines() if "── " in line}
+    draws = {line.split("── ")[1].split()[0] for line in hubbub.errors.__doc__.splitlines() if "── " in line}
 
-    assert drawn | {"HubbubError"} == set(hubbub.errors.__all__)
+    assert draws | {"HubbubError"} == set(hubbub.errors.__all__)
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,20 @@ def test_every_placeholder_in_the_tree_is_spelled():
     unknown = []
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            named = {each.arg: each.value for each in getattr(node, "keywords", ())}
-            if not {"why", "fix"} <= set(named):
+            by_name = {each.arg: each.value for each in getattr(node, "keywords", ())}
+            if not {"why", "fix"} <= set(by_name):
                 continue
             own = {
                 each.value
-                for each in ast.walk(named.get("parameter", node.func))
+                for each in ast.walk(by_name.get("parameter", node.func))
                 if isinstance(each, ast.Constant)
             }
             texts = [
                 each.value
-                for part in [*node.args, named["why"], named["fix"]]
+                for part in [*node.args, by_name["why"], by_name["fix"]]
                 for each in ast.walk(part)
                 if isinstance(each, ast.Constant) and isinstance(each.value, str)
             ]
-            found = {name for text in texts for name in re.findall(r"\{([a-z][a-z0-9_]*)", text)}
-            unknown += [(str(path.relative_to(SOURCE)), node.lineno, name) for name in found - known - own]
+            results = {name for text in texts for name in re.findall(r"\{([a-z][a-z0-9_]*)", text)}
+            unknown += [(str(path.relative_to(SOURCE)), node.lineno, name) for name in results - known - own]
     assert not unknown

@@ -193,7 +193,7 @@ def test_parse_integer_returns_a_plain_int():
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "output"),
     [
         (-1, "-1"),
         (Fraction(-1, 3), "-1/3"),
@@ -202,9 +202,9 @@ def test_parse_integer_returns_a_plain_int():
     ],
     ids=short,
 )
-def test_the_error_abbreviates_a_long_parameter(value, shown):
+def test_the_error_abbreviates_a_long_parameter(value, output):
     with localcontext(Context(prec=2)):  # what is shown does not depend on a setting of the caller's
-        assert _refusal(parse_positive, value).what == f"epsilon is {shown}"
+        assert _refusal(parse_positive, value).what == f"epsilon is {output}"
 
 
 FRACTIONS = st.builds(
@@ -267,10 +267,10 @@ def test_ceil_sqrt_of_an_irrational_root_lies_above_it(square):
     "exact", [Fraction(1998, 977), Fraction(68, 37), Fraction(1, 3), Fraction(1, 10), Fraction(7)]
 )
 def test_round_up_is_not_below_even_as_printed_decimal(exact):
-    shown = round_up(exact)
-    assert Fraction(shown) >= exact
-    assert Fraction(repr(shown)) >= exact
-    assert shown <= exact * (1 + Fraction(1, 2**51))
+    result = round_up(exact)
+    assert Fraction(result) >= exact
+    assert Fraction(repr(result)) >= exact
+    assert result <= exact * (1 + Fraction(1, 2**51))
 
 
 @given(st.fractions(min_value=0, max_value=10**6))

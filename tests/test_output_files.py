@@ -62,22 +62,22 @@ def test_link_to_an_own_file_is_followed(tmp_path):
 
 @pytest.mark.parametrize("way", ["itself", "hard link", "link", "link to a link", "to be made"])
 def test_opened_data_is_never_overwritten(tmp_path, way):
-    kept, path = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows_file, path = tmp_path / "rows.csv", tmp_path / "out.csv"
     if way != "to be made":
-        kept.write_text("rows", encoding="utf-8")
-    protect_paths(kept)
+        rows_file.write_text("rows", encoding="utf-8")
+    protect_paths(rows_file)
     if way == "itself":
         path = tmp_path / "." / "rows.csv"
     elif way == "hard link":
-        os.link(kept, path)
+        os.link(rows_file, path)
     elif way == "link to a link":
-        (tmp_path / "between.csv").symlink_to(kept)
+        (tmp_path / "between.csv").symlink_to(rows_file)
         path.symlink_to(tmp_path / "between.csv")
     else:
-        path.symlink_to(kept)
+        path.symlink_to(rows_file)
     with pytest.raises(Refused, match="leads to"):
         write_output(path, "answers")
-    assert way == "to be made" or kept.read_text(encoding="utf-8") == "rows"
+    assert way == "to be made" or rows_file.read_text(encoding="utf-8") == "rows"
 
 
 def test_databases_are_never_overwritten(tmp_path):

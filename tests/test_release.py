@@ -70,25 +70,25 @@ def test_mechanism_without_an_error_bound_has_none():
 
 
 def test_errors_are_per_coordinate_or_simultaneous():
-    made = release(np.array([1, 2]), coordinates=2)
+    answer = release(np.array([1, 2]), coordinates=2)
 
-    assert made.error(0.9) == made.error(0.9, simultaneous=True) == 3
-    assert made.source.asked == [(0.9, 1), (0.9, 2)]
-    made.error()
-    assert made.source.asked[-1] == (0.95, 1)
-    made.interval(0.5, simultaneous=True)
-    assert made.source.asked[-1] == (0.5, 2)
-    made.interval()
-    assert made.source.asked[-1] == (0.95, 1)
+    assert answer.error(0.9) == answer.error(0.9, simultaneous=True) == 3
+    assert answer.source.asked == [(0.9, 1), (0.9, 2)]
+    answer.error()
+    assert answer.source.asked[-1] == (0.95, 1)
+    answer.interval(0.5, simultaneous=True)
+    assert answer.source.asked[-1] == (0.5, 2)
+    answer.interval()
+    assert answer.source.asked[-1] == (0.95, 1)
 
 
 def test_a_choice_has_a_regret_over_all_candidates_and_no_interval():
-    made = release(2, "regret", coordinates=9)
+    answer = release(2, "regret", coordinates=9)
 
-    assert made.error() == 3
-    assert made.source.asked == [(0.95, 9)]
+    assert answer.error() == 3
+    assert answer.source.asked == [(0.95, 9)]
     with refused(InvalidInput, match="a selection has no interval"):
-        made.interval()
+        answer.interval()
     assert release(2.5, "regret", width=0.5).error() == 0.5
 
 
@@ -101,11 +101,11 @@ def test_integers_have_an_interval_of_integers():
 
 
 def test_error_of_a_double_includes_its_rounding():
-    made = release(1e15, width=3.0)
+    answer = release(1e15, width=3.0)
 
-    assert made.error() == math.nextafter(3.0 + 0.0625, math.inf)
-    assert release(-1e15, width=3.0).error() == made.error()
-    assert release(np.array([1.0, -1e15, 3.0]), width=3.0, coordinates=3).error() == made.error()
+    assert answer.error() == math.nextafter(3.0 + 0.0625, math.inf)
+    assert release(-1e15, width=3.0).error() == answer.error()
+    assert release(np.array([1.0, -1e15, 3.0]), width=3.0, coordinates=3).error() == answer.error()
     assert 3.0 < release(0.0, width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
     assert 3.0 < release(np.zeros(0), width=3.0).error() <= math.nextafter(math.nextafter(3.0, 4), 4)
     assert release(np.finfo(float).max, width=3.0).error() < 1e293
@@ -115,12 +115,12 @@ def test_error_of_a_double_includes_its_rounding():
 
 def test_the_interval_of_doubles_is_rounded_outward():
     for value, width in [(0.1, 0.2), (1e15, 3.0), (-7.3, 0.1), (1 / 3, 1e-30), (5.0, 1e-300)]:
-        made = release(value, width=width)
-        low, high = made.interval()
+        answer = release(value, width=width)
+        low, high = answer.interval()
         assert type(low) is type(high) is float
-        assert Fraction(low) <= Fraction(value) - Fraction(made.error())
-        assert Fraction(high) >= Fraction(value) + Fraction(made.error())
-        assert Fraction(high) - Fraction(low) <= 2 * Fraction(made.error()) + 4 * Fraction(
+        assert Fraction(low) <= Fraction(value) - Fraction(answer.error())
+        assert Fraction(high) >= Fraction(value) + Fraction(answer.error())
+        assert Fraction(high) - Fraction(low) <= 2 * Fraction(answer.error()) + 4 * Fraction(
             math.ulp(abs(value) + width)
         )
         lows, highs = release(np.array([value, value]), width=width, coordinates=2).interval()
@@ -144,10 +144,10 @@ def test_exact_answer_is_within_the_error(exact, size):
     hits = total = 0
     for seed in range(4 if size else 60):
         with inject_bits(random.Random(seed).randbytes):
-            made = mechanism.release(exact if size is None else np.full(size, exact))
-        low, high = made.interval(0.8)
-        width = Fraction(made.error(0.8))
-        for answer, left, right in np.broadcast(made.value, low, high):
+            noisy = mechanism.release(exact if size is None else np.full(size, exact))
+        low, high = noisy.interval(0.8)
+        width = Fraction(noisy.error(0.8))
+        for answer, left, right in np.broadcast(noisy.value, low, high):
             near = abs(Fraction(float(answer)) - Fraction(exact)) <= width
             hits += near
             total += 1
@@ -158,11 +158,11 @@ def test_exact_answer_is_within_the_error(exact, size):
 def test_repr_of_a_release_hides_its_input():
     mechanism = Gaussian.of(sensitivity=1, epsilon=1, delta=1e-6)
     bounded = Bounded(987654321, Sensitivity(1), Unit("patient"), "count")
-    made = mechanism.release(bounded)
+    answer = mechanism.release(bounded)
 
     assert (
-        repr(made)
-        == f"Release({made.value!r}, {mechanism.loss()}, of one patient, add/remove, central model)"
+        repr(answer)
+        == f"Release({answer.value!r}, {mechanism.loss()}, of one patient, add/remove, central model)"
     )
     asserted = mechanism.release(5)
     assert repr(asserted).endswith("of one row, add/remove, central model; user-asserted sensitivity)")

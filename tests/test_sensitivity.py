@@ -20,9 +20,9 @@ SECRET = 987654321
 BOTH = pytest.mark.parametrize("make", [Bounded.user_asserted, lambda *of: Bounded(*of, Unit.row(), "rule")])
 
 
-def _refusal(call, *arguments, **named):
+def _refusal(call, *arguments, **options):
     with pytest.raises(InvalidInput) as caught:
-        call(*arguments, **named)
+        call(*arguments, **options)
     error = caught.value
     assert error.what
     assert error.why
@@ -417,11 +417,11 @@ def test_the_text_says_everything_but_the_value():
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize(
-    "shown",
+    "output",
     [repr, str, ascii, "{}".format, "{0!r:>200}".format, "%s".__mod__, lambda one: repr([one, {"x": one}])],
 )
-def test_no_representation_shows_the_value(value, shown):
-    text = shown(Bounded.user_asserted(value, 1))
+def test_no_representation_shows_the_value(value, output):
+    text = output(Bounded.user_asserted(value, 1))
 
     assert "Bounded(" in text
     assert str(SECRET) not in text

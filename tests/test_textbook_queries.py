@@ -72,8 +72,8 @@ def _worst(universe, relation, rule):
     return universe.sensitivity(f, relation)
 
 
-def _covers(claimed, found):
-    return claimed.l1 >= found.l1 and claimed.l2_squared >= found.l2_squared and claimed.linf >= found.linf
+def _covers(claimed, result):
+    return claimed.l1 >= result.l1 and claimed.l2_squared >= result.l2_squared and claimed.linf >= result.linf
 
 
 # The sensitivities, by enumeration: never exceeded, and attained
@@ -81,36 +81,36 @@ def _covers(claimed, found):
 
 @RELATIONS
 def test_one_unit_moves_a_count_by_at_most_one_and_by_one(relation):
-    found = [
-        _worst(SMALL, relation, lambda rows, unit, asked=predicate: count(rows, asked, unit=unit))
+    results = [
+        _worst(SMALL, relation, lambda rows, unit, predicate_=predicate: count(rows, predicate_, unit=unit))
         for predicate in PREDICATES
     ]
     claimed = count([], PREDICATES[0], unit=Unit.row(relation)).sensitivity
 
-    assert all(_covers(claimed, one) for one in found)
+    assert all(_covers(claimed, one) for one in results)
     assert claimed == Sensitivity(1)
-    assert claimed in found
+    assert claimed in results
 
 
 def test_one_unit_moves_the_number_of_rows_by_one():
-    found = _worst(SMALL, ADD_REMOVE, lambda rows, unit: count(rows, unit=unit))
+    result = _worst(SMALL, ADD_REMOVE, lambda rows, unit: count(rows, unit=unit))
 
-    assert found == count([]).sensitivity == Sensitivity(1)
+    assert result == count([]).sensitivity == Sensitivity(1)
 
 
 @RELATIONS
 @pytest.mark.parametrize("m", [1, 2])
 def test_one_unit_moves_m_counts_by_at_most_one_each_and_by_one_each(relation, m):
     two = Universe("abc", max_rows=2)
-    found = [
-        _worst(two, relation, lambda rows, unit, asked=asked: counts(rows, asked, unit=unit))
-        for asked in product(PREDICATES, repeat=m)
+    results = [
+        _worst(two, relation, lambda rows, unit, predicate_=predicate_: counts(rows, predicate_, unit=unit))
+        for predicate_ in product(PREDICATES, repeat=m)
     ]
     claimed = counts([], PREDICATES[:m], unit=Unit.row(relation)).sensitivity
 
-    assert all(_covers(claimed, one) for one in found)
+    assert all(_covers(claimed, one) for one in results)
     assert claimed == Sensitivity(m, l2_squared=m, linf=1)
-    assert claimed in found
+    assert claimed in results
 
 
 @RELATIONS
@@ -427,9 +427,9 @@ def test_interrupt_within_a_predicate_is_raised():
 # What is refused
 
 
-def _refusal(call, *arguments, kind=InvalidInput, **named):
+def _refusal(call, *arguments, kind=InvalidInput, **options):
     with pytest.raises(kind) as caught:
-        call(*arguments, **named)
+        call(*arguments, **options)
     error = caught.value
     assert error.what
     assert error.why
@@ -478,11 +478,11 @@ def test_a_fraction_and_a_sum_need_their_function():
 
 
 @pytest.mark.parametrize(
-    "asked", [[], (), None, "", "ab", b"ab", {1, 2}, {1: 2}, bool, iter([bool]), np.array([1]), 3]
+    "predicate_", [[], (), None, "", "ab", b"ab", {1, 2}, {1: 2}, bool, iter([bool]), np.array([1]), 3]
 )
-def test_predicates_must_be_a_non_empty_list(asked):
-    assert "predicates" in _refusal(counts, [1], asked).what
-    assert "categories" in _refusal(histogram, [1], asked).what
+def test_predicates_must_be_a_non_empty_list(predicate_):
+    assert "predicates" in _refusal(counts, [1], predicate_).what
+    assert "categories" in _refusal(histogram, [1], predicate_).what
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,10 @@ def test_f_may_answer_with_any_exact_number_or_vector(answer):
 
 def test_floats_are_taken_as_the_binary_numbers_they_are():
     two = Universe("a", max_rows=2)
-    found = two.sensitivity(lambda x: [0.0, 0.1, 0.3][x[0]], ADD_REMOVE)
+    result = two.sensitivity(lambda x: [0.0, 0.1, 0.3][x[0]], ADD_REMOVE)
 
-    assert found.l1 == Fraction(0.3) - Fraction(0.1)
-    assert found.l1 != Fraction(1, 5)
+    assert result.l1 == Fraction(0.3) - Fraction(0.1)
+    assert result.l1 != Fraction(1, 5)
 
 
 def test_the_widest_doubles_have_a_sensitivity():
@@ -159,10 +159,10 @@ def test_the_widest_doubles_have_a_sensitivity():
 
 
 def test_function_is_called_once_per_database():
-    asked = []
-    SMALL.sensitivity(lambda x: asked.append(x) or 0, SUBSTITUTE)
+    calls = []
+    SMALL.sensitivity(lambda x: calls.append(x) or 0, SUBSTITUTE)
 
-    assert len(asked) == len(set(asked))
+    assert len(calls) == len(set(calls))
 
 
 STEPS = [Fraction(1, 4), Fraction(1), Fraction(8)]

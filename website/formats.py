@@ -235,10 +235,10 @@ FORMATS: dict[str, Format] = {
 
 def make_schemas() -> dict[str, str]:
     """Return all schemas as texts, by their file names."""
-    made = {f"{name}.schema.json": form.schema() for name, form in FORMATS.items()}
-    made["label.schema.json"] = json.loads(_label_schema())
-    made["openapi.json"] = describe_api()
-    return {name: json.dumps(schema, ensure_ascii=False, indent=1) + "\n" for name, schema in made.items()}
+    pages = {f"{name}.schema.json": form.schema() for name, form in FORMATS.items()}
+    pages["label.schema.json"] = json.loads(_label_schema())
+    pages["openapi.json"] = describe_api()
+    return {name: json.dumps(schema, ensure_ascii=False, indent=1) + "\n" for name, schema in pages.items()}
 
 
 def _label_schema() -> str:

@@ -26,12 +26,12 @@ def make_notebook(page: Path, path: Path) -> None:
         if match["language"] == "python":
             cells.append(_cell("code", match["text"], execution_count=None, outputs=[]))
         else:
-            shown = {
+            values = {
                 "output_type": "stream",
                 "name": "stdout",
                 "text": match["text"].splitlines(keepends=True),
             }
-            cells[-1]["outputs"].append(shown)
+            cells[-1]["outputs"].append(values)
     cells += _markdown(text[at:])
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"

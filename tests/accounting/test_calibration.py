@@ -34,9 +34,9 @@ FAMILIES = {
 def test_calibrated_noise_meets_the_target_and_slightly_less_does_not(name):
     family, epsilon, delta = FAMILIES[name]
     noise = calibrate(family, epsilon, delta)
-    found = family(Fraction(noise)).epsilon(delta)
-    assert found <= epsilon
-    assert found == pytest.approx(float(epsilon), rel=1e-7)
+    result = family(Fraction(noise)).epsilon(delta)
+    assert result <= epsilon
+    assert result == pytest.approx(float(epsilon), rel=1e-7)
     less = family(Fraction(noise) * (1 - Fraction(1, 10**6)))
     assert less.epsilon_bounds(delta).lower > epsilon * (1 - 1e-9)
 
@@ -44,8 +44,8 @@ def test_calibrated_noise_meets_the_target_and_slightly_less_does_not(name):
 @pytest.mark.slow
 def test_the_guess_does_not_change_the_result():
     family, epsilon, delta = FAMILIES["subsampled"]
-    found = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]
-    assert max(found) <= min(found) * (1 + 5e-8)
+    results = [calibrate(family, epsilon, delta, guess=guess) for guess in (Fraction(1, 2), 1, 30)]
+    assert max(results) <= min(results) * (1 + 5e-8)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_the_guess_does_not_change_the_result():
 )
 def test_the_least_noise_is_found_in_a_few_steps_from_any_guess(family, epsilon, delta, truth, most):
     for guess in (Fraction(1, 30), Fraction(5, 4), 30):
-        asked = []
-        found = calibrate(lambda s: asked.append(s) or family(s), epsilon, delta, guess=guess)  # noqa: B023
-        assert truth * (1 - 1e-15) <= found <= truth * (1 + (1e-8 if delta else 2e-12))
-        assert len(asked) <= most
+        calls = []
+        noise_scale = calibrate(lambda s: calls.append(s) or family(s), epsilon, delta, guess=guess)  # noqa: B023
+        assert truth * (1 - 1e-15) <= noise_scale <= truth * (1 + (1e-8 if delta else 2e-12))
+        assert len(calls) <= most
 
 
 def test_a_search_that_is_cut_short_still_meets_the_target(monkeypatch):
@@ -74,9 +74,9 @@ def test_a_search_that_is_cut_short_still_meets_the_target(monkeypatch):
 
 
 def test_calibration_works_without_delta_and_without_a_guess():
-    asked = []
-    assert calibrate(lambda s: asked.append(s) or PrivacyLoss.pure(1 / s), 2) == pytest.approx(0.5, rel=2e-12)
-    assert asked[0] == 1
+    calls = []
+    assert calibrate(lambda s: calls.append(s) or PrivacyLoss.pure(1 / s), 2) == pytest.approx(0.5, rel=2e-12)
+    assert calls[0] == 1
 
 
 def test_the_target_is_met_by_the_reported_epsilon(monkeypatch):
@@ -85,9 +85,9 @@ def test_the_target_is_met_by_the_reported_epsilon(monkeypatch):
     monkeypatch.setattr(PrivacyLoss, "epsilon", lambda self, delta=0: read(self, delta) * (1 + 3e-8))
     for delta, truth in ((1e-5, 3.730631634815942), (0, 1.0)):
         family = (lambda s: PrivacyLoss.gaussian(1 / s)) if delta else (lambda s: PrivacyLoss.pure(1 / s))
-        found = calibrate(family, 1, delta)
-        assert family(Fraction(found)).epsilon(delta) <= 1
-        assert truth < found <= truth * (1 + 6e-8)
+        noise_scale = calibrate(family, 1, delta)
+        assert family(Fraction(noise_scale)).epsilon(delta) <= 1
+        assert truth < noise_scale <= truth * (1 + 6e-8)
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), "1", None])

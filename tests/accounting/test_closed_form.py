@@ -68,15 +68,15 @@ def test_delta_of_subsampled_composition_is_at_least_that_of_each(rate):
 @pytest.mark.parametrize("delta", [Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**40)])
 def test_epsilon_of_a_subsampled_gaussian(rate, delta):
     sample = SubsampledClosedForm(ClosedForm(Fraction(0), Fraction(1)), rate)
-    found, surely = sample.epsilon_upper(delta), sample.epsilon_lower(delta)
+    result, surely = sample.epsilon_upper(delta), sample.epsilon_lower(delta)
     if rate == Fraction(1, 1000) and delta == Fraction(1, 10**3):
-        assert found == 0
+        assert result == 0
         return
-    assert both_directions(real(Fraction(found)), mp.mpf(1), real(rate))[0] <= real(delta) * (1 + CLOSE)
-    before = Fraction(math.nextafter(found, 0.0))
+    assert both_directions(real(Fraction(result)), mp.mpf(1), real(rate))[0] <= real(delta) * (1 + CLOSE)
+    before = Fraction(math.nextafter(result, 0.0))
     assert both_directions(real(before), mp.mpf(1), real(rate))[0] >= real(delta) * (1 - CLOSE)
-    assert found * (1 - 1e-12) <= surely < found
-    assert PrivacyLoss.gaussian(1).poisson_subsampled(rate).epsilon_bounds(delta)[:2] == (surely, found)
+    assert result * (1 - 1e-12) <= surely < result
+    assert PrivacyLoss.gaussian(1).poisson_subsampled(rate).epsilon_bounds(delta)[:2] == (surely, result)
 
 
 def test_epsilon_is_zero_if_delta_is_met_at_zero():

@@ -132,10 +132,10 @@ def test_nothing_is_inferred_from_a_sum():
 
 def test_a_long_figure_is_rounded_up_by_less_than_two_to_the_minus_128():
     exact = Fraction(1, 3**200)
-    kept = ComposableCost.of(exact + 1).epsilon
+    mechanism = ComposableCost.of(exact + 1).epsilon
 
-    assert exact + 1 < kept < exact + 1 + Fraction(1, 1 << 128)
-    assert kept.denominator == 1 << 128
+    assert exact + 1 < mechanism < exact + 1 + Fraction(1, 1 << 128)
+    assert mechanism.denominator == 1 << 128
     assert ComposableCost.of(Fraction(1, 3**100)).epsilon == Fraction(1, 3**100)
     assert ComposableCost.of(delta=Fraction(1, 1 << 257)).delta == Fraction(1, 1 << 128)
     assert ComposableCost.of(Fraction(1, 1 << 256)).epsilon == Fraction(1, 1 << 256)
@@ -208,11 +208,11 @@ def test_the_cost_of_a_loss_is_that_of_the_run():
     """The same run by quadrature: as by the binomial sum at whole orders."""
     cost = (PrivacyLoss.gaussian(Fraction(10, 11)).poisson_subsampled(Fraction(256, 60000)) * 14063).cost()
     assert cost.epsilon is None
-    for alpha, found, known in zip(ORDERS, cost.renyi, mnist().renyi, strict=True):
+    for alpha, result, known in zip(ORDERS, cost.renyi, mnist().renyi, strict=True):
         if alpha.denominator == 1:
-            assert known * (1 - Fraction(1, 10**9)) <= found <= known * (1 + Fraction(1, 10**6))
+            assert known * (1 - Fraction(1, 10**9)) <= result <= known * (1 + Fraction(1, 10**6))
         else:
-            assert found <= known * (1 + Fraction(1, 10**6))
+            assert result <= known * (1 + Fraction(1, 10**6))
 
 
 # What is refused

@@ -34,9 +34,9 @@ def test_equal_events_are_merged():
 
 
 def test_an_event_that_is_not_tight_stays_so_when_merged():
-    bound, meant = PrivacyLoss.pure(HALF).for_group(2), PrivacyLoss.pure(1)
-    assert (bound + meant).epsilon_bounds(1e-3).lower == (meant + bound).epsilon_bounds(1e-3).lower == 0
-    assert (meant + meant).epsilon_bounds(1e-3).lower > 1.9
+    bound, expected = PrivacyLoss.pure(HALF).for_group(2), PrivacyLoss.pure(1)
+    assert (bound + expected).epsilon_bounds(1e-3).lower == (expected + bound).epsilon_bounds(1e-3).lower == 0
+    assert (expected + expected).epsilon_bounds(1e-3).lower > 1.9
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,13 @@ CLOSE = {CLOSED_FORM: (1e-12, 1e-12), PLD: (1e-6, 1e-6), FOURIER: (1e-7, 1e-6)}
 """How far above the truth, and how far apart, at most."""
 
 
-def encloses(found, lower, upper):
+def encloses(result, lower, upper):
     lower, upper = Fraction(lower), Fraction(upper)
-    assert Fraction(found.lower) <= upper
-    assert Fraction(found.upper) >= lower
-    above, apart = CLOSE[found.method]
-    assert Fraction(found.upper) <= upper * (1 + Fraction(above))
-    assert found.upper - found.lower <= apart * found.upper
+    assert Fraction(result.lower) <= upper
+    assert Fraction(result.upper) >= lower
+    above, apart = CLOSE[result.method]
+    assert Fraction(result.upper) <= upper * (1 + Fraction(above))
+    assert result.upper - result.lower <= apart * result.upper
 
 
 @pytest.mark.parametrize(("what", "delta", "lower", "upper"), EPSILONS)
@@ -67,8 +67,8 @@ def test_published_deltas_are_enclosed(what, epsilon, lower, upper):
 
 @pytest.mark.parametrize(("alpha", "lower", "upper"), BETAS)
 def test_published_tradeoffs_are_enclosed(alpha, lower, upper):
-    found = Fraction(PrivacyLoss.gaussian(1).tradeoff(Fraction(alpha)))
-    assert Fraction(lower) * (1 - Fraction(1, 10**12)) <= found <= Fraction(upper)
+    beta = Fraction(PrivacyLoss.gaussian(1).tradeoff(Fraction(alpha)))
+    assert Fraction(lower) * (1 - Fraction(1, 10**12)) <= beta <= Fraction(upper)
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "lower", "upper"), SIGMAS)
@@ -77,8 +77,8 @@ def test_published_sigmas_are_reproduced(epsilon, delta, lower, upper):
 
     exact = 1 / largest_mu(Fraction(epsilon), Fraction(delta))
     assert Fraction(lower) <= exact <= Fraction(upper) * (1 + Fraction(1, 10**12))
-    found = calibrate(lambda sigma: PrivacyLoss.gaussian(1 / sigma), Fraction(epsilon), Fraction(delta))
-    assert Fraction(lower) <= Fraction(found) <= Fraction(upper) * (1 + Fraction(1, 10**7))
+    noise_scale = calibrate(lambda sigma: PrivacyLoss.gaussian(1 / sigma), Fraction(epsilon), Fraction(delta))
+    assert Fraction(lower) <= Fraction(noise_scale) <= Fraction(upper) * (1 + Fraction(1, 10**7))
 
 
 # ---- engines against each other
@@ -101,7 +101,7 @@ def test_published_sigmas_are_reproduced(epsilon, delta, lower, upper):
 def test_accountants_agree(loss, delta):
     """The lattice, asked by itself, encloses what the others say; Rényi divergences lie above."""
     (way,) = loss.compositions
-    found = loss.epsilon_bounds(delta)
+    bounds = loss.epsilon_bounds(delta)
     lattice = [
         PldAccountant(
             tuple((part.dominating_pair(added=added, upper=True), count) for part, count in way.events),
@@ -109,9 +109,9 @@ def test_accountants_agree(loss, delta):
         ).epsilon(delta)
         for added in (False, True)
     ]
-    assert max(low for low, _ in lattice) <= found.upper
-    assert max(high for _, high in lattice) >= found.lower
-    assert found.upper <= way.divergence.epsilon(delta) * (1 + 1e-9)
+    assert max(low for low, _ in lattice) <= bounds.upper
+    assert max(high for _, high in lattice) >= bounds.lower
+    assert bounds.upper <= way.divergence.epsilon(delta) * (1 + 1e-9)
 
 
 @settings(max_examples=15)
@@ -137,11 +137,11 @@ def test_the_order_of_composition_does_not_matter(losses, delta):
     backwards = sum(losses[-2::-1], losses[-1])
     assert forwards == backwards
     assert hash(forwards) == hash(backwards)
-    found = forwards.epsilon_bounds(delta)
-    assert found.lower <= found.upper
+    bounds = forwards.epsilon_bounds(delta)
+    assert bounds.lower <= bounds.upper
     # One more is never cheaper, and never dearer than by what it costs alone.
     more = (forwards + losses[0]).epsilon(delta)
-    assert more >= found.lower
+    assert more >= bounds.lower
     assert forwards.epsilon(delta) <= sum(loss.epsilon(delta / len(losses)) for loss in losses) * (1 + 1e-9)
 
 
@@ -229,11 +229,11 @@ def test_bounds_name_the_renyi_method_if_nothing_better_is_certified(monkeypatch
         PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)) * 500,
         PrivacyLoss.laplace(1) * 30,
     ):
-        found = loss.epsilon_bounds(1e-5)
-        assert found.method == RENYI
-        assert 0 == found.lower < found.upper < math.inf
+        bounds = loss.epsilon_bounds(1e-5)
+        assert bounds.method == RENYI
+        assert 0 == bounds.lower < bounds.upper < math.inf
         assert "loose" in loss.explain(1e-5)
-        assert loss.delta_bounds(found.upper).upper <= 1.01e-5
+        assert loss.delta_bounds(bounds.upper).upper <= 1.01e-5
     monkeypatch.undo()
     composition.bounds_of_pairs.cache_clear()
     for loss in (
@@ -247,16 +247,16 @@ def test_bounds_name_the_renyi_method_if_nothing_better_is_certified(monkeypatch
 
 def test_renyi_curve_uses_the_renyi_method():
     loss = PrivacyLoss.zcdp(Fraction(1, 2))
-    found = loss.epsilon_bounds(1e-6)
-    assert found.method == RENYI
+    bounds = loss.epsilon_bounds(1e-6)
+    assert bounds.method == RENYI
     # Gaussian noise of μ = 1 is one such mechanism.
-    assert found.lower == pytest.approx(PrivacyLoss.gaussian(1).epsilon(1e-6), rel=1e-6)
-    assert found.lower < found.upper
+    assert bounds.lower == pytest.approx(PrivacyLoss.gaussian(1).epsilon(1e-6), rel=1e-6)
+    assert bounds.lower < bounds.upper
     # ρ + 2·√(ρ·ln 1/δ) is the textbook's, and looser.
-    assert found.upper < 0.5 + 2 * math.sqrt(0.5 * math.log(1e6))
+    assert bounds.upper < 0.5 + 2 * math.sqrt(0.5 * math.log(1e6))
     assert loss.epsilon() == math.inf
     both = loss + PrivacyLoss.pure(1)
-    assert both.epsilon(1e-6) <= found.upper + 1
+    assert both.epsilon(1e-6) <= bounds.upper + 1
     known = PrivacyLoss.from_renyi({2: 1, 4: 2, 8: 4, 16: 8})
     assert loss.epsilon(1e-6) <= known.epsilon(1e-6) < 8
     assert known.epsilon_bounds(1e-6).method == RENYI
@@ -303,10 +303,10 @@ LONG_EXTREMES = [
 )
 def test_no_input_hangs_or_is_not_a_number(rate, sigma, steps, delta):
     loss = PrivacyLoss.gaussian(1 / sigma).poisson_subsampled(rate) * steps
-    found = loss.epsilon_bounds(delta)
-    assert 0 <= found.lower <= found.upper < math.inf
-    assert found.upper <= (PrivacyLoss.gaussian(1 / sigma) * steps).epsilon(delta) * (1 + 1e-9)
-    again = loss.delta_bounds(found.upper)
+    bounds = loss.epsilon_bounds(delta)
+    assert 0 <= bounds.lower <= bounds.upper < math.inf
+    assert bounds.upper <= (PrivacyLoss.gaussian(1 / sigma) * steps).epsilon(delta) * (1 + 1e-9)
+    again = loss.delta_bounds(bounds.upper)
     assert 0 <= again.lower <= min(1, delta * (1 + 1e-6))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB, with all the tests before
 
@@ -318,11 +318,11 @@ def test_schedule_of_a_thousand_noise_scales_is_accounted():
     ]
     schedule = PrivacyLoss.compose(steps)
     assert schedule == PrivacyLoss.compose(reversed(steps))
-    found = schedule.epsilon_bounds(1e-5)
-    assert found.method == FOURIER
-    assert found.upper - found.lower <= 1e-6 * found.upper
-    assert (steps[-1] * 1000).epsilon_bounds(1e-5).lower <= found.upper
-    assert found.lower <= (steps[0] * 1000).epsilon(1e-5)
+    bounds = schedule.epsilon_bounds(1e-5)
+    assert bounds.method == FOURIER
+    assert bounds.upper - bounds.lower <= 1e-6 * bounds.upper
+    assert (steps[-1] * 1000).epsilon_bounds(1e-5).lower <= bounds.upper
+    assert bounds.lower <= (steps[0] * 1000).epsilon(1e-5)
 
 
 def test_zero_steps_cost_nothing():
@@ -381,12 +381,12 @@ def test_tiny_deltas_give_a_finite_epsilon():
 
 def test_large_noise_with_many_steps_is_accounted():
     """An accountant is three times too high at σ = 1000 and 10⁶ steps."""
-    found = (
+    bounds = (
         PrivacyLoss.gaussian(Fraction(1, 1000)).poisson_subsampled(Fraction(1, 100)) * 10**6
     ).epsilon_bounds(1e-5)
     limit = PrivacyLoss.gaussian(Fraction(1, 100)).epsilon(1e-5)  # μ = q·√T/σ
-    assert found.upper - found.lower <= 1e-6 * found.upper
-    assert found.upper == pytest.approx(limit, rel=0.05)
+    assert bounds.upper - bounds.lower <= 1e-6 * bounds.upper
+    assert bounds.upper == pytest.approx(limit, rel=0.05)
 
 
 def test_little_noise_takes_little_memory():
@@ -447,10 +447,10 @@ def test_parallel_composition_refuses_no_losses_and_too_many_kinds():
 
 
 def test_bounds_have_a_readable_repr():
-    found = PrivacyLoss.gaussian(1).epsilon_bounds(1e-6)
-    assert isinstance(found, tuple)
-    assert found == (found.lower, found.upper)
-    assert repr(found) == f"Bounds(lower={found.lower!r}, upper={found.upper!r}, method='closed form')"
+    bounds = PrivacyLoss.gaussian(1).epsilon_bounds(1e-6)
+    assert isinstance(bounds, tuple)
+    assert bounds == (bounds.lower, bounds.upper)
+    assert repr(bounds) == f"Bounds(lower={bounds.lower!r}, upper={bounds.upper!r}, method='closed form')"
     assert Bounds(1.0, 2.0, PLD).method == PLD
 
 
@@ -476,11 +476,11 @@ def test_asymmetric_events_are_refused_in_parallel_under_substitution():
 
 
 def test_the_worst_alternative_counts_for_each_figure():
-    found = parallel_composition(
+    posterior = parallel_composition(
         PrivacyLoss.pure(1), PrivacyLoss.approximate(Fraction(1, 2), Fraction(1, 10))
     ).posterior(Fraction(1, 2))
-    assert found.exception_probability == 0.1
-    assert found.upper_bound == PrivacyLoss.pure(1).posterior(Fraction(1, 2)).upper_bound
+    assert posterior.exception_probability == 0.1
+    assert posterior.upper_bound == PrivacyLoss.pure(1).posterior(Fraction(1, 2)).upper_bound
 
 
 def test_tradeoff_at_alpha_zero_excludes_infinite_losses():

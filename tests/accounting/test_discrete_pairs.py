@@ -39,31 +39,31 @@ UNIT = 2.0**-53
 def test_log_moment_upper_is_an_upper_bound(pair):
     for c in map(mp.mpf, (1e-3, 0.5, 3.0, 60.0)):
         with mp.workdps(400):
-            grown = mp.fsum(
+            growth = mp.fsum(
                 mp.mpf(p) * mp.exp(c * mp.mpf(loss)) for loss, p in zip(pair.losses, pair.p, strict=True)
             )
             if len(pair.losses) == 2 and pair.losses[0] == -pair.losses[1]:
                 e = mp.mpf(pair.losses[0])
-                grown = (mp.exp(c * e) + mp.exp(-(1 + c) * e)) / (1 + mp.exp(-e))
-            truth = mp.log(grown)
-        found = pair.log_moment_upper(float(c))
-        assert truth * (1 - mp.mpf("1e-13")) - mp.mpf("2e-15") * (pair.losses[0] > 1e-3) <= found
-        assert found <= truth * (1 + mp.mpf("1e-12")) + mp.mpf("1e-13")
+                growth = (mp.exp(c * e) + mp.exp(-(1 + c) * e)) / (1 + mp.exp(-e))
+            truth = mp.log(growth)
+        result = pair.log_moment_upper(float(c))
+        assert truth * (1 - mp.mpf("1e-13")) - mp.mpf("2e-15") * (pair.losses[0] > 1e-3) <= result
+        assert result <= truth * (1 + mp.mpf("1e-12")) + mp.mpf("1e-13")
 
 
 def test_moments_beyond_doubles_are_accurate():
     e, z = mp.mpf(25), mp.mpc(40, 1)
-    found = complex(epsilon_delta_pair(25.0).log_moment(np.array([complex(z)]))[0])
+    values = complex(epsilon_delta_pair(25.0).log_moment(np.array([complex(z)]))[0])
     truth = mp.log((mp.exp(z * e) + mp.exp(-(1 + z) * e)) / (1 + mp.exp(-e)))
-    assert found.real == pytest.approx(float(truth.real), rel=1e-14)
-    assert math.remainder(found.imag - float(truth.imag), 2 * math.pi) == pytest.approx(0, abs=1e-12)
+    assert values.real == pytest.approx(float(truth.real), rel=1e-14)
+    assert math.remainder(values.imag - float(truth.imag), 2 * math.pi) == pytest.approx(0, abs=1e-12)
 
 
 def test_second_order_remainder_of_exp_is_enclosed():
     x = np.array([1e-12 + 1e-9j, 0.3 - 0.2j, 0.49 + 0j, 0.51 + 0j, 0.4j, -3 + 2j, 0j])
-    for value, found in zip(x.tolist(), discrete_pairs.expm1_minus_x(x).tolist(), strict=True):
+    for value, result in zip(x.tolist(), discrete_pairs.expm1_minus_x(x).tolist(), strict=True):
         truth = mp.expm1(mp.mpc(value)) - mp.mpc(value)
-        assert abs(found - truth) <= 8 * UNIT * abs(truth) + (4 * UNIT if abs(value) >= 0.5 else 0)
+        assert abs(result - truth) <= 8 * UNIT * abs(truth) + (4 * UNIT if abs(value) >= 0.5 else 0)
     assert discrete_pairs.expm1_minus_x(np.array([0.25])).real.tolist() == pytest.approx(
         [math.expm1(0.25) - 0.25], rel=1e-14
     )
@@ -124,17 +124,17 @@ def test_bins_enclose_atoms_near_and_far_apart():
         (0.1, 0.2, 0.3, 0.4),
         tuple(p * math.exp(-x) for p, x in ((0.1, 0.0), (0.2, 0.5), (0.3, 3.0), (0.4, 9.0))),
     )
-    found = pair.bin_masses(np.array([-1.0, -0.5, 0.5, 3.0, 20.0, math.inf]))
-    assert found.p == pytest.approx([0, 0.3, 0.3, 0.4, 0])
-    assert found.loss[[1, 2, 3]] == pytest.approx(
+    masses = pair.bin_masses(np.array([-1.0, -0.5, 0.5, 3.0, 20.0, math.inf]))
+    assert masses.p == pytest.approx([0, 0.3, 0.3, 0.4, 0])
+    assert masses.loss[[1, 2, 3]] == pytest.approx(
         [math.log(0.3 / (0.1 + 0.2 * math.exp(-0.5))), 3, 9], rel=1e-14
     )
-    assert np.isfinite(found.loss).all()
+    assert np.isfinite(masses.loss).all()
     whole = pair.bin_masses(np.array([-1.0, 20.0]))
     assert whole.loss[0] == pytest.approx(math.log(sum(pair.p) / sum(pair.q)), rel=1e-14)
-    assert whole.loss_error[0] > found.loss_error[1] > 0
+    assert whole.loss_error[0] > masses.loss_error[1] > 0
     assert whole.loss_error[0] < 1e-12
-    assert found.relative_mass_error.tolist() == [pair.relative_mass_error + 8 * UNIT] * 5
+    assert masses.relative_mass_error.tolist() == [pair.relative_mass_error + 8 * UNIT] * 5
     # Losses as far apart as no double tells: from P alone.
     far = DiscretePair((0.0, 5000.0, 9000.0), (0.0, 0.25, 0.75), (0.5, 0.0, 0.0))
     assert far.bin_masses(np.array([4000.0, 10000.0])).loss[0] == pytest.approx(5000 - math.log(0.25))

@@ -23,18 +23,18 @@ def test_normal_bins_are_accurate_to_the_last_digits(half):
     middle = np.array([-30.0, -8.2, -7.9, -3.0, -0.6, -0.01, 0.0, 0.02, 1.0, 5.0, 7.7, 8.4, 25.0])
     left, right = middle - half, middle + half
     # As wide as doubles say.
-    found = normal_bins(left, right, np.full(middle.size, half))
-    masses = normal_masses(found)
+    bins = normal_bins(left, right, np.full(middle.size, half))
+    masses = normal_masses(bins)
     for k in range(middle.size):
         z = (mp.mpf(float(left[k])) + mp.mpf(float(right[k]))) / 2
         truth = between(z - half, z + half)
         if truth > mp.mpf("1e-290"):
             off = mp.mpf(2) ** -50 * (8 + abs(z) * (1 + half + abs(z) / 8))
             assert abs(masses[k] - truth) <= off * truth, middle[k]
-        assert found.narrow[k] == (half * (abs(middle[k]) + 6) <= 0.5)
+        assert bins.narrow[k] == (half * (abs(middle[k]) + 6) <= 0.5)
         # φ at the place times the share, neither of which is lost however far out.
-        share = truth / mp.npdf(mp.mpf(float(found.place[k])))
-        assert abs(found.share[k] - share) <= mp.mpf(2) ** -43 * share
+        share = truth / mp.npdf(mp.mpf(float(bins.place[k])))
+        assert abs(bins.share[k] - share) <= mp.mpf(2) ** -43 * share
 
 
 def test_graded_grid_is_even_and_finer_at_both_ends():

@@ -65,15 +65,15 @@ def laplace(ratio):
 
 def check(pair, truth, edges):
     """Every mass and every loss is as good as is said; what is below 1e-290 may be anything as small."""
-    found = pair.bin_masses(np.array(edges, dtype=float))
-    assert len({part.shape for part in found}) == 1
-    assert all(np.isfinite(part).all() for part in found)
+    masses = pair.bin_masses(np.array(edges, dtype=float))
+    assert len({part.shape for part in masses}) == 1
+    assert all(np.isfinite(part).all() for part in masses)
     for k, (a, b) in enumerate(itertools.pairwise(edges)):
         p, q = truth(mp.mpf(a), mp.mpf(b))
-        for mass, true in ((found.p[k], p), (found.q[k], q)):
-            assert abs(mass - true) <= found.relative_mass_error[k] * true + SEEN
+        for mass, true in ((masses.p[k], p), (masses.q[k], q)):
+            assert abs(mass - true) <= masses.relative_mass_error[k] * true + SEEN
         if p > SEEN and q > 0:
-            assert abs(found.loss[k] - mp.log(p / q)) <= found.loss_error[k], (a, b)
+            assert abs(masses.loss[k] - mp.log(p / q)) <= masses.loss_error[k], (a, b)
 
 
 MU_SQUARED = [1e-12, 0.01, 1.0, 30.0, 1e4, 1e6]
@@ -99,11 +99,11 @@ def test_gaussian_bins_enclose_the_exact_masses(mu_squared, low, high, count):
 
 
 def test_gaussian_bins_of_zero_width_are_empty():
-    found = GaussianPair(1.0).bin_masses(np.array([-INF, -INF, 0.0, 0.0, INF, INF]))
+    masses = GaussianPair(1.0).bin_masses(np.array([-INF, -INF, 0.0, 0.0, INF, INF]))
 
-    assert found.p[[0, 2, 4]].tolist() == [0, 0, 0]
-    assert found.p.sum() == pytest.approx(1, abs=1e-15)
-    assert np.isfinite(found.loss).all()
+    assert masses.p[[0, 2, 4]].tolist() == [0, 0, 0]
+    assert masses.p.sum() == pytest.approx(1, abs=1e-15)
+    assert np.isfinite(masses.loss).all()
 
 
 @pytest.mark.parametrize("ratio", [1e-9, 0.1, 1.0, 6.0, 60.0, 800.0, 1e6])
@@ -151,19 +151,19 @@ def test_subsampled_bins_enclose_the_exact_masses(base, truth, rate, added):
     inner = np.quantile(pair.coarse_grid, np.linspace(0.01, 0.99, 24))
     # Between quantiles, so that no atom lies on an edge, where rounding decides.
     edges = np.unique(inner + 1e-7 * np.abs(inner))
-    found, true = pair.bin_masses(edges), mixture(truth, rate, added)
+    masses, true = pair.bin_masses(edges), mixture(truth, rate, added)
     for k, (a, b) in enumerate(zip(edges.tolist(), edges[1:].tolist(), strict=False)):
         p, q = true(mp.mpf(a), mp.mpf(b))
         # The edges themselves are rounded where they are mapped: by no more than this.
-        moved = (mp.mpf(2) ** -46 * (abs(a) + abs(b) + 1)) / (b - a) + found.relative_mass_error[k]
+        moved = (mp.mpf(2) ** -46 * (abs(a) + abs(b) + 1)) / (b - a) + masses.relative_mass_error[k]
         # Close to ±ln(1 − rate), a small step of L is a large one of ℓ.
         steep = min(1 - (1 - rate) * math.exp(-abs_loss) for abs_loss in ((-a, -b) if added else (a, b)))
         if p > 1e-30 and moved < 1e-3 and steep > 1e-2:
-            assert abs(found.p[k] - p) <= 100 * moved * p, (a, b)
-            assert a - 1e-13 <= found.loss[k] <= b + 1e-13
-            assert abs(found.loss[k] - mp.log(p / q)) <= found.loss_error[k] + 100 * moved * (b - a)
-        if min(found.p[k], found.q[k]) > 1e-290:
-            assert found.loss[k] == pytest.approx(math.log(found.p[k] / found.q[k]), abs=1e-10)
+            assert abs(masses.p[k] - p) <= 100 * moved * p, (a, b)
+            assert a - 1e-13 <= masses.loss[k] <= b + 1e-13
+            assert abs(masses.loss[k] - mp.log(p / q)) <= masses.loss_error[k] + 100 * moved * (b - a)
+        if min(masses.p[k], masses.q[k]) > 1e-290:
+            assert masses.loss[k] == pytest.approx(math.log(masses.p[k] / masses.q[k]), abs=1e-10)
 
 
 def test_subsampled_bins_hold_all_mass():
@@ -172,14 +172,14 @@ def test_subsampled_bins_hold_all_mass():
         SubsampledPair(LaplacePair(3.0), 0.2, True),
         SubsampledGaussianPair(0.2, 0.5, True),
     ):
-        found = pair.bin_masses(np.concatenate([[-INF], pair.coarse_grid, [INF]]))
-        assert found.p.sum() == pytest.approx(1, abs=1e-13)
-        assert found.q.sum() == pytest.approx(1, abs=1e-13)
+        masses = pair.bin_masses(np.concatenate([[-INF], pair.coarse_grid, [INF]]))
+        assert masses.p.sum() == pytest.approx(1, abs=1e-13)
+        assert masses.q.sum() == pytest.approx(1, abs=1e-13)
         assert pair.infinity_mass == 0
         assert not pair.is_discrete
         low, high = pair.support
-        assert low <= found.loss.min()
-        assert found.loss.max() <= high
+        assert low <= masses.loss.min()
+        assert masses.loss.max() <= high
 
 
 def test_a_subsampled_gaussian_pair_is_the_subsampled_gaussian_pair():
@@ -197,13 +197,13 @@ def test_a_subsampled_gaussian_pair_is_the_subsampled_gaussian_pair():
 
 def test_rate_one_is_the_mechanism_itself():
     edges = np.linspace(-3, 3, 7)
-    found, base = (
+    masses, base = (
         SubsampledPair(LaplacePair(2.0), 1.0, False).bin_masses(edges),
         LaplacePair(2.0).bin_masses(edges),
     )
 
-    assert found.p == pytest.approx(base.p, rel=1e-15)
-    assert found.loss.tolist() == base.loss.tolist()
+    assert masses.p == pytest.approx(base.p, rel=1e-15)
+    assert masses.loss.tolist() == base.loss.tolist()
 
 
 rates = st.fractions(Fraction(1, 10**6), 1, max_denominator=10**6)
@@ -276,23 +276,25 @@ def test_invalid_distributions_are_refused(p, q):
 def test_atoms_are_merged_as_one_outcome(pair, edges):
     atoms = finite_pair(*pair)
     edges = sorted(edges)
-    found = atoms.bin_masses(np.array(edges))
+    masses = atoms.bin_masses(np.array(edges))
 
     for k, (a, b) in enumerate(itertools.pairwise(edges)):
         inside = [i for i, loss in enumerate(atoms.losses) if a < loss <= b]
         ours, theirs = sum(atoms.p[i] for i in inside), sum(atoms.q[i] for i in inside)
-        assert found.p[k] == pytest.approx(ours, rel=1e-14)
-        assert found.q[k] == pytest.approx(theirs, rel=1e-14)
+        assert masses.p[k] == pytest.approx(ours, rel=1e-14)
+        assert masses.q[k] == pytest.approx(theirs, rel=1e-14)
         if ours:
-            assert found.loss[k] == pytest.approx(math.log(ours / theirs), abs=1e-14)
-        assert np.isfinite(found.loss[k])
+            assert masses.loss[k] == pytest.approx(math.log(ours / theirs), abs=1e-14)
+        assert np.isfinite(masses.loss[k])
 
 
 def test_atoms_far_apart_in_one_bin_do_not_overflow():
-    found = DiscretePair((-1e6, 0.0, 1e6), (0.0, 0.5, 0.5), (0.5, 0.5, 0.0)).bin_masses(np.array([-INF, INF]))
+    masses = DiscretePair((-1e6, 0.0, 1e6), (0.0, 0.5, 0.5), (0.5, 0.5, 0.0)).bin_masses(
+        np.array([-INF, INF])
+    )
 
-    assert found.p.tolist() == [1.0]
-    assert found.loss[0] == 0
+    assert masses.p.tolist() == [1.0]
+    assert masses.loss[0] == 0
 
 
 @given(finite_pairs(), rates, st.booleans())
@@ -302,22 +304,22 @@ def test_subsampled_atoms_are_mixtures(pair, rate, added):
     p, q = pair
     both = [(1 - rate) * y + rate * x for x, y in zip(p, q, strict=True)]
     true = finite_pair(q, both) if added else finite_pair(both, q)
-    found = SubsampledPair(finite_pair(p, q), float(rate), added)
+    result = SubsampledPair(finite_pair(p, q), float(rate), added)
 
-    assert found.is_discrete
-    assert found.infinity_mass == pytest.approx(true.infinity_mass, rel=1e-14)
+    assert result.is_discrete
+    assert result.infinity_mass == pytest.approx(true.infinity_mass, rel=1e-14)
     # Outcomes of one loss may come as one.
-    assert found.atoms.min() == pytest.approx(min(true.losses), rel=1e-9, abs=1e-15)
-    assert found.atoms.max() == pytest.approx(max(true.losses), rel=1e-9, abs=1e-15)
-    assert found.support[0] <= min(true.losses)
-    assert max(true.losses) <= found.support[1]
-    assert found.coarse_grid.tolist() == np.unique(found.atoms).tolist()
+    assert result.atoms.min() == pytest.approx(min(true.losses), rel=1e-9, abs=1e-15)
+    assert result.atoms.max() == pytest.approx(max(true.losses), rel=1e-9, abs=1e-15)
+    assert result.support[0] <= min(true.losses)
+    assert max(true.losses) <= result.support[1]
+    assert result.coarse_grid.tolist() == np.unique(result.atoms).tolist()
     z = np.array([0.3 + 2j])
     if any(true.p):
-        assert found.log_moment(z) == pytest.approx(true.log_moment(z), rel=1e-9, abs=1e-13)
-        assert found.derivatives(0.7) == pytest.approx(true.derivatives(0.7), rel=1e-9, abs=1e-13)
+        assert result.log_moment(z) == pytest.approx(true.log_moment(z), rel=1e-9, abs=1e-13)
+        assert result.derivatives(0.7) == pytest.approx(true.derivatives(0.7), rel=1e-9, abs=1e-13)
     edges = np.array([-INF, -0.71, -0.13, 0.017, 0.29, INF])
-    assert found.bin_masses(edges).p == pytest.approx(true.bin_masses(edges).p, rel=1e-12, abs=1e-300)
+    assert result.bin_masses(edges).p == pytest.approx(true.bin_masses(edges).p, rel=1e-12, abs=1e-300)
 
 
 def test_a_subsampled_continuous_pair_has_no_closed_form_moments():
@@ -362,8 +364,8 @@ def exact_moment(pair, z):
 @pytest.mark.parametrize("c", [1e-4, 0.3, 1.0, 40.0])
 def test_moments(pair, c):
     t = [0.0, 1e-3, 0.7, 30.0, 1e4]
-    found = pair.log_moment(np.array([complex(c, x) for x in t]))
-    for x, value in zip(t, found.tolist(), strict=True):
+    values = pair.log_moment(np.array([complex(c, x) for x in t]))
+    for x, value in zip(t, values.tolist(), strict=True):
         true = mp.log(exact_moment(pair, complex(c, x)))
         # The phase is known but for whole turns.
         off = mp.mpc(value) - true
@@ -386,10 +388,10 @@ def test_derivatives_are_those_of_the_moments(pair, c):
     def moment(x):
         return mp.log(exact_moment(pair, x)).real
 
-    found = pair.derivatives(c)
-    assert found[0] == pytest.approx(float(moment(c)), rel=1e-12)
-    assert found[1] == pytest.approx(float(mp.diff(moment, c)), rel=1e-9)
-    assert found[2] == pytest.approx(float(mp.diff(moment, c, 2)), rel=1e-6, abs=1e-9)
+    result = pair.derivatives(c)
+    assert result[0] == pytest.approx(float(moment(c)), rel=1e-12)
+    assert result[1] == pytest.approx(float(mp.diff(moment, c)), rel=1e-9)
+    assert result[2] == pytest.approx(float(mp.diff(moment, c, 2)), rel=1e-6, abs=1e-9)
 
 
 def test_gaussian_moments_decay():
@@ -492,8 +494,8 @@ def test_losses_stay_finite_however_large():
     for rate in (1e-8, 0.5, 1 - 2**-40, 1.0):
         sampled = log_mixture(loss, rate)
         true = [mp.log(1 - mp.mpf(rate) + mp.mpf(rate) * mp.exp(mp.mpf(x))) for x in loss.tolist()]
-        for found, value in zip(sampled.tolist(), true, strict=True):
-            assert abs(found - value) <= 2**-48 * abs(value)
+        for masses, value in zip(sampled.tolist(), true, strict=True):
+            assert abs(masses - value) <= 2**-48 * abs(value)
         back = inverse_log_mixture(sampled, rate)
         assert back[4:] == pytest.approx(loss[4:], rel=1e-7, abs=1e-15)
     for pair in (
@@ -502,9 +504,9 @@ def test_losses_stay_finite_however_large():
         SubsampledPair(GaussianPair(2e6), 0.01, True),
         SubsampledPair(LaplacePair(1e6), 0.01, False),
     ):
-        found = pair.bin_masses(np.concatenate([[-INF], np.linspace(-2e6, 2e6, 50), [INF]]))
-        assert all(np.isfinite(part).all() for part in found)
-        assert found.p.sum() == pytest.approx(1, abs=1e-9)
+        masses = pair.bin_masses(np.concatenate([[-INF], np.linspace(-2e6, 2e6, 50), [INF]]))
+        assert all(np.isfinite(part).all() for part in masses)
+        assert masses.p.sum() == pytest.approx(1, abs=1e-9)
 
 
 def test_moments_of_many_atoms_are_taken_in_batches(monkeypatch):

@@ -30,16 +30,16 @@ def between(left, right):
 
 def check(pair, truth, edges, close=1e-13):
     """Masses and losses are as good as is said, and that is good."""
-    found = pair.bin_masses(np.array(edges, dtype=float))
-    assert len({part.shape for part in found}) == 1
+    masses = pair.bin_masses(np.array(edges, dtype=float))
+    assert len({part.shape for part in masses}) == 1
     for k, (a, b) in enumerate(itertools.pairwise(edges)):
         p, q = truth(mp.mpf(a), mp.mpf(b))
-        for mass, true in ((found.p[k], p), (found.q[k], q)):
-            assert abs(mass - true) <= (found.relative_mass_error[k] + close / 10) * true, (a, b)
+        for mass, true in ((masses.p[k], p), (masses.q[k], q)):
+            assert abs(mass - true) <= (masses.relative_mass_error[k] + close / 10) * true, (a, b)
         if p > 0:
-            assert abs(found.loss[k] - mp.log(p / q)) <= found.loss_error[k] + close / 10, (a, b)
-            assert 0 < found.loss_error[k] <= close * (1 + abs(found.loss[k]))
-            assert 0 < found.relative_mass_error[k] <= close
+            assert abs(masses.loss[k] - mp.log(p / q)) <= masses.loss_error[k] + close / 10, (a, b)
+            assert 0 < masses.loss_error[k] <= close * (1 + abs(masses.loss[k]))
+            assert 0 < masses.relative_mass_error[k] <= close
 
 
 @pytest.mark.parametrize("width", [1e-9, 0.3, 1.0, 8.0, 90.0])
@@ -115,11 +115,11 @@ def test_symmetrized_pair_mirrors_positive_losses(mu_squared, rate):
 @pytest.mark.parametrize("mu_squared", [0.5, 1.0, 2.0, 3.0, 5.0, 7.0])
 def test_loss_error_of_a_small_bin_around_zero(mu_squared):
     """Of a Gaussian nothing is left, but for rounding."""
-    found = SymmetrizedPair(GaussianPair(mu_squared)).bin_masses(np.array([-1e-12, 1e-12]))
+    masses = SymmetrizedPair(GaussianPair(mu_squared)).bin_masses(np.array([-1e-12, 1e-12]))
     p, q = mixture(mu_squared, 1)(mp.mpf(0), mp.mpf("1e-12"))
-    assert abs(found.p[0] - (p + q)) <= found.relative_mass_error[0] * (p + q)
-    assert abs(found.q[0] - (p + q)) <= found.relative_mass_error[0] * (p + q)
-    assert abs(found.loss[0]) <= found.loss_error[0] <= 1e-12
+    assert abs(masses.p[0] - (p + q)) <= masses.relative_mass_error[0] * (p + q)
+    assert abs(masses.q[0] - (p + q)) <= masses.relative_mass_error[0] * (p + q)
+    assert abs(masses.loss[0]) <= masses.loss_error[0] <= 1e-12
 
 
 def test_properties_of_a_symmetrized_pair():
@@ -133,36 +133,36 @@ def test_properties_of_a_symmetrized_pair():
     assert (np.diff(pair.coarse_grid) > 0).all()
     assert not pair.is_discrete
     assert pair.infinity_mass == 0
-    found = pair.bin_masses(
+    masses = pair.bin_masses(
         np.array([-INF, -top - 1e-9, 1e-9 - top, -1e-9, 1e-9, top - 1e-9, top + 1e-9, INF])
     )
     # Half of the time the sampled unit is told as clearly as can be; never of the time it is not.
-    assert found.p[5] == pytest.approx(0.25 * 0.5 + 0.75 * math.exp(-2) / 2, rel=1e-6)
-    assert found.p[1] == pytest.approx(found.q[5], rel=1e-6)
-    assert found.p[[0, 6]].tolist() == [0, 0]
-    assert found.p[3] == pytest.approx(found.q[3], rel=1e-9)
+    assert masses.p[5] == pytest.approx(0.25 * 0.5 + 0.75 * math.exp(-2) / 2, rel=1e-6)
+    assert masses.p[1] == pytest.approx(masses.q[5], rel=1e-6)
+    assert masses.p[[0, 6]].tolist() == [0, 0]
+    assert masses.p[3] == pytest.approx(masses.q[3], rel=1e-9)
 
 
 def test_errors_of_mirrored_bins_are_equal():
     edges = np.array([-9.0, -3.0, -0.02, -0.01])
-    found, image = (
+    masses, image = (
         SymmetrizedPair(GaussianPair(1.0)).bin_masses(edges),
         GaussianPair(1.0).bin_masses(-edges[::-1]),
     )
-    assert found.loss_error == pytest.approx(image.loss_error[::-1], rel=1e-9)
-    assert found.loss_error[0] > 10 * found.loss_error[2]
-    assert found.relative_mass_error == pytest.approx(
+    assert masses.loss_error == pytest.approx(image.loss_error[::-1], rel=1e-9)
+    assert masses.loss_error[0] > 10 * masses.loss_error[2]
+    assert masses.relative_mass_error == pytest.approx(
         image.relative_mass_error[::-1] + 4 * 2.0**-53, rel=1e-9
     )
 
 
 def test_an_atom_on_an_edge_lies_below_it():
-    found = SymmetrizedPair(LaplacePair(2.0)).bin_masses(np.array([-4.0, -2.0, 0.0, 2.0, 4.0]))
-    assert found.p[0] == pytest.approx(math.exp(-2) / 2, rel=1e-12)
-    assert found.q[0] == pytest.approx(0.5, rel=1e-12)
-    assert found.loss[0] == -2
-    assert found.q[2] == pytest.approx(found.p[0] + (math.exp(-1) - math.exp(-2)) / 2, rel=1e-12)
-    assert found.p[3] == found.q[3] == 0
+    masses = SymmetrizedPair(LaplacePair(2.0)).bin_masses(np.array([-4.0, -2.0, 0.0, 2.0, 4.0]))
+    assert masses.p[0] == pytest.approx(math.exp(-2) / 2, rel=1e-12)
+    assert masses.q[0] == pytest.approx(0.5, rel=1e-12)
+    assert masses.loss[0] == -2
+    assert masses.q[2] == pytest.approx(masses.p[0] + (math.exp(-1) - math.exp(-2)) / 2, rel=1e-12)
+    assert masses.p[3] == masses.q[3] == 0
 
 
 def test_atoms_are_mirrored_one_by_one():
@@ -205,17 +205,17 @@ def test_sampled_group_mixes_binomially(rate, mu_squared, size, added):
 
     pair = SubsampledGaussianGroupPair(rate, mu_squared, size, added)
     inner = [-edge for edge in reversed(edges)] if added else edges
-    found = pair.bin_masses(np.array([-INF, *inner, INF]))
+    masses = pair.bin_masses(np.array([-INF, *inner, INF]))
     for k, (a, b) in enumerate(itertools.pairwise([-INF, *inner, INF])):
         p, theirs = truth(mp.mpf(a), mp.mpf(b))
-        assert found.p[k] == pytest.approx(float(p), rel=1e-6, abs=1e-300), (a, b)
-        assert found.q[k] == pytest.approx(float(theirs), rel=1e-6, abs=1e-300), (a, b)
-        assert a <= found.loss[k] + 1e-9
-        assert found.loss[k] <= b + 1e-9
+        assert masses.p[k] == pytest.approx(float(p), rel=1e-6, abs=1e-300), (a, b)
+        assert masses.q[k] == pytest.approx(float(theirs), rel=1e-6, abs=1e-300), (a, b)
+        assert a <= masses.loss[k] + 1e-9
+        assert masses.loss[k] <= b + 1e-9
         # What counts: the loss of what is held, however the edges were met.
-        assert found.loss[k] == pytest.approx(math.log(found.p[k] / found.q[k]), rel=1e-9, abs=1e-12)
-        assert 0 < found.loss_error[k] < 1e-9 * (1 + abs(found.loss[k]))
-        assert 0 < found.relative_mass_error[k] < 1e-10
+        assert masses.loss[k] == pytest.approx(math.log(masses.p[k] / masses.q[k]), rel=1e-9, abs=1e-12)
+        assert 0 < masses.loss_error[k] < 1e-9 * (1 + abs(masses.loss[k]))
+        assert 0 < masses.relative_mass_error[k] < 1e-10
     none = -size * math.log1p(-rate)
     low, high = pair.support if added else (-pair.support[1], -pair.support[0])
     assert low == -INF
@@ -232,7 +232,7 @@ def test_a_group_that_is_always_sampled_moves_by_all_of_it():
     pair, plain = SubsampledGaussianGroupPair(1.0, 0.25, 2, added=False), GaussianPair(1.0)
     assert pair.support == (-INF, INF)
     edges = np.linspace(-3.0, 4.0, 8)
-    found, true = pair.bin_masses(edges), plain.bin_masses(edges)
-    assert found.p == pytest.approx(true.p, rel=1e-12)
-    assert found.q == pytest.approx(true.q, rel=1e-12)
-    assert found.loss == pytest.approx(true.loss, rel=1e-12)
+    masses, true = pair.bin_masses(edges), plain.bin_masses(edges)
+    assert masses.p == pytest.approx(true.p, rel=1e-12)
+    assert masses.q == pytest.approx(true.q, rel=1e-12)
+    assert masses.loss == pytest.approx(true.loss, rel=1e-12)

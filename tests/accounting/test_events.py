@@ -352,10 +352,10 @@ def test_renyi_divergences_of_sampled_gaussians(alpha, rate, sigma):
             for k in range(alpha + 1)
         )
     ) / (alpha - 1)
-    found = (
+    result = (
         PrivacyLoss.gaussian(1 / Fraction(str(sigma))).poisson_subsampled(Fraction(str(rate))).renyi(alpha)
     )
-    assert truth <= found <= truth * (1 + mp.mpf("1e-6"))
+    assert truth <= result <= truth * (1 + mp.mpf("1e-6"))
 
 
 @pytest.mark.parametrize("alpha", [1.0001, 3.0, 50.0])
@@ -391,8 +391,8 @@ def test_divergences_of_pure_losses_are_upper_bounds(epsilon):
 def test_divergences_of_laplace_noise_match_the_closed_form(ratio):
     for alpha in (1.5, 2.0, 30.0):
         a, r = mp.mpf(alpha), mp.mpf(ratio)
-        grown = a * mp.exp((a - 1) * r) + (a - 1) * mp.exp(-a * r)
-        truth = mp.log(grown / (2 * a - 1)) / (a - 1)
+        growth = a * mp.exp((a - 1) * r) + (a - 1) * mp.exp(-a * r)
+        truth = mp.log(growth / (2 * a - 1)) / (a - 1)
         assert truth <= Laplace(Fraction(ratio)).renyi(alpha) <= truth * (1 + mp.mpf("1e-9"))
 
 
@@ -402,11 +402,11 @@ def test_divergences_of_sampled_groups_are_upper_bounds(size):
     rate, mu_squared = Fraction(1, 10), Fraction(1, 4)
     group = Subsampled(Gaussian(mu_squared), rate).for_group(size)
     for alpha in (1.5, 4.0):
-        grown = math.fsum(
+        growth = math.fsum(
             math.comb(size, j) * 0.1**j * 0.9 ** (size - j) * math.expm1((alpha - 1) * alpha * j * j / 8)
             for j in range(1, size + 1)
         )
-        truth = math.log1p(grown) / (alpha - 1) if size <= 8 else alpha * size**2 / 8
+        truth = math.log1p(growth) / (alpha - 1) if size <= 8 else alpha * size**2 / 8
         assert truth < group.renyi(alpha) < truth * (1 + 1e-9)
     # Where e^x would overflow, as if all were sampled.
     assert group.renyi(200.0) == pytest.approx(200 * size**2 / 8)

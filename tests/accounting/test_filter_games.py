@@ -110,14 +110,14 @@ def best(start, moves, depth, step=honest, *, gaussian_end=True, epsilon=None):
     def play(moves):
         @cache
         def value(state, ratio, left):
-            found = max(Fraction(0), 1 - ratio)
+            result = max(Fraction(0), 1 - ratio)
             if not ratio:
-                return found
+                return result
             stage = getattr(state, "stage", None)
             if gaussian_end and isinstance(stage, GaussianStage) and stage.limit > stage.spent:
                 rest = stage.limit - stage.spent
                 if after(state, PrivacyLoss.gaussian_from_mu_squared(rest)) is not None:
-                    found = max(found, gaussian_value(ratio, rest))
+                    result = max(result, gaussian_value(ratio, rest))
             for move in moves if left else ():
                 then = after(state, move.loss)
                 if then is not None:
@@ -126,8 +126,8 @@ def best(start, moves, depth, step=honest, *, gaussian_end=True, epsilon=None):
                         for p, q in zip(move.p, move.q, strict=True)
                         if p
                     )
-                    found = max(found, got)
-            return found
+                    result = max(result, got)
+            return result
 
         return value(start, e_to(start.epsilon if epsilon is None else epsilon), depth)
 
@@ -171,12 +171,12 @@ WORLDS = {
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_no_analyst_gets_more_than_delta(name):
-    given, moves, rounds = WORLDS[name]
-    start = budget(*given)
+    start_budget, moves, rounds = WORLDS[name]
+    start = budget(*start_budget)
 
-    found = best(start, moves, rounds)
+    result = best(start, moves, rounds)
 
-    assert start.delta * Fraction(2, 3) <= found <= start.delta
+    assert start.delta * Fraction(2, 3) <= result <= start.delta
 
 
 def test_the_promise_is_reached():
@@ -301,13 +301,13 @@ def either(state, loss):
     one, other = (None if each is None else honest(each, loss) for each in (state.one, state.other))
     if one is None and other is None:
         return None
-    found = Either.__new__(Either)
-    found.one, found.other, found.epsilon = one, other, state.epsilon
-    return found
+    result = Either.__new__(Either)
+    result.one, result.other, result.epsilon = one, other, state.epsilon
+    return result
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "moves", "rounds", "step"),
+    ("name", "start_budget", "moves", "rounds", "step"),
     [
         ("delta of sums", ("1/2", "1/20", ""), [telling("1/40"), response("101/200"), telling("1/320")], 4,
          forgets("sum_delta")),
@@ -320,15 +320,15 @@ def either(state, loss):
         ("first run for nothing", ("1/10", "1/20", ""), [LONG_RUN], 1, changed(first_for_nothing)),
     ],
 )  # fmt: skip
-def test_games_catch_filters_that_charge_too_little(name, given, moves, rounds, step):
-    start = budget(*given)
+def test_games_catch_filters_that_charge_too_little(name, start_budget, moves, rounds, step):
+    start = budget(*start_budget)
 
     assert best(start, moves, rounds) <= start.delta
     assert best(start, moves, rounds, step) > start.delta * Fraction(101, 100)
 
 
 @pytest.mark.parametrize(
-    ("mutate", "given", "moves", "rounds"),
+    ("mutate", "start_budget", "moves", "rounds"),
     [
         (no_reserve, ("1/1000", "1/10", "many queries"), [response("11/20")], 2),
         (cheap_pure, ("1/1000", "1/10", "many queries"), [response("11/20")], 12),
@@ -336,8 +336,8 @@ def test_games_catch_filters_that_charge_too_little(name, given, moves, rounds, 
         (never_used_up, ("1/2", "1/20", "many queries"), [response("101/200"), response("3/5")], 3),
     ],
 )
-def test_games_catch_filters_with_a_broken_rule(mutate, given, moves, rounds, monkeypatch):
-    start = budget(*given)
+def test_games_catch_filters_with_a_broken_rule(mutate, start_budget, moves, rounds, monkeypatch):
+    start = budget(*start_budget)
     assert best(start, moves, rounds) <= start.delta
 
     mutate(monkeypatch)
@@ -361,8 +361,8 @@ def test_one_filter_or_the_other_is_not_a_filter():
 @pytest.mark.parametrize("part", [Fraction(1, 2), Fraction(4, 5)])
 def test_no_analyst_gets_more_than_the_odometer_reads(name, part):
     """Whoever stops before the reading exceeds e, fixed beforehand, keeps (e, δ)."""
-    given, moves, rounds = WORLDS[name]
-    start = budget(*given)
+    start_budget, moves, rounds = WORLDS[name]
+    start = budget(*start_budget)
     most = start.epsilon * part
 
     def within(state, loss):

@@ -59,9 +59,9 @@ def charged(start, losses):
     ],
 )
 def test_many_small_charges_without_a_closed_form_fit(purpose, loss):
-    opened = PrivacyFilter(Budget(8, 1e-5, purpose=purpose)).charge(PrivacyLoss.gaussian(Fraction(1, 100)))
-    assert opened.count_more(loss) >= 1000
-    after, count = opened.charge_times(loss, 200)
+    account = PrivacyFilter(Budget(8, 1e-5, purpose=purpose)).charge(PrivacyLoss.gaussian(Fraction(1, 100)))
+    assert account.count_more(loss) >= 1000
+    after, count = account.charge_times(loss, 200)
     assert count == 200
     # Neither μ² nor the cuts are used up by them, in proportion.
     assert after.stage.spent < after.stage.limit / 50
@@ -82,11 +82,13 @@ def test_a_bounded_charge_without_a_closed_form_needs_no_cut():
 
 def test_a_numeric_charge_falls_back_to_the_pure_sum():
     sampled = PrivacyLoss.laplace(Fraction(9, 10)).poisson_subsampled(Fraction(9, 10))
-    opened = PrivacyFilter(Budget(1, 1e-6, purpose="many queries")).charge(PrivacyLoss.pure(Fraction(1, 100)))
-    assert opened.stage is not None
-    charge = opened.price(sampled)
+    account = PrivacyFilter(Budget(1, 1e-6, purpose="many queries")).charge(
+        PrivacyLoss.pure(Fraction(1, 100))
+    )
+    assert account.stage is not None
+    charge = account.price(sampled)
     assert charge.mu_squared is None
-    assert opened.apply(sampled, charge).spent().epsilon <= 1
+    assert account.apply(sampled, charge).spent().epsilon <= 1
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1e-12, 1e-9), (1e-20, 1e-300), (1e-30, 1e-12)])
@@ -503,10 +505,10 @@ def test_a_refusal_reports_what_would_fit_and_spends_nothing():
 def test_as_many_more_fit_as_are_counted(loss):
     count = PrivacyFilter(ONE).count_more(loss)
 
-    account, found = PrivacyFilter(ONE), 0
+    account, result = PrivacyFilter(ONE), 0
     while account.allows(loss):
-        account, found = account.charge(loss), found + 1
-    assert found == count
+        account, result = account.charge(loss), result + 1
+    assert result == count
 
 
 # Rényi orders

@@ -49,9 +49,9 @@ def test_inverse_roots_are_enclosed(mu_squared):
 @pytest.mark.parametrize("rate", ["1e-9", "1/2", "1"])
 def test_amplified_epsilon_is_rounded_up(epsilon, rate):
     truth = mp.log1p(real(rate) * mp.expm1(real(epsilon)))
-    found = real(amplified_epsilon(Fraction(epsilon), Fraction(rate)))
-    assert truth <= found <= truth + 2 * HAIR
-    assert found <= real(epsilon)
+    result = real(amplified_epsilon(Fraction(epsilon), Fraction(rate)))
+    assert truth <= result <= truth + 2 * HAIR
+    assert result <= real(epsilon)
 
 
 def test_large_epsilon_is_not_amplified():

@@ -17,18 +17,18 @@ LOSSES = [
 RATES = [1e-12, 0.01, 0.3, 0.5, 0.7, 0.999]
 
 
-def close(found, truth, units=32):
-    return abs(found - truth) <= units * mp.mpf(2) ** -53 * abs(truth) + mp.mpf("1e-320")
+def close(result, truth, units=32):
+    return abs(result - truth) <= units * mp.mpf(2) ** -53 * abs(truth) + mp.mpf("1e-320")
 
 
 @pytest.mark.parametrize("rate", RATES)
 def test_log_mixture_is_accurate_to_the_last_digits(rate):
     q = mp.mpf(rate)
-    found = log_mixture(np.array(LOSSES), rate)
-    for loss, value in zip(LOSSES, found.tolist(), strict=True):
+    values = log_mixture(np.array(LOSSES), rate)
+    for loss, value in zip(LOSSES, values.tolist(), strict=True):
         truth = mp.log1p(q * mp.expm1(mp.mpf(loss)))
         assert close(value, truth), loss
-    assert (log_mixture(np.array([LOSSES, LOSSES]), np.array([[rate], [rate]])) == found).all()
+    assert (log_mixture(np.array([LOSSES, LOSSES]), np.array([[rate], [rate]])) == values).all()
 
 
 def test_log_mixture_at_rate_one_is_the_identity():
@@ -47,15 +47,15 @@ def test_inverse_log_mixture_inverts_it(rate):
     q, bottom = mp.mpf(rate), math.log1p(-rate)
     ratios = [-0.6, -0.5, -0.4, -0.1, -1e-9, 0.0, 1e-15, 0.1, 0.9, 1.0, 1.1, 3.0, 50.0, 900.0]
     ratios += [bottom + 1e-3, bottom + 1e-9, bottom - 1e-9, bottom - 1.0, bottom + 0.3]
-    for ratio, found in zip(ratios, inverse_log_mixture(np.array(ratios), rate).tolist(), strict=True):
+    for ratio, result in zip(ratios, inverse_log_mixture(np.array(ratios), rate).tolist(), strict=True):
         if ratio <= bottom:
-            assert found == -math.inf
+            assert result == -math.inf
             continue
         odds = 1 + mp.expm1(mp.mpf(ratio)) / q
         truth = mp.log(odds) if odds > 0 else -mp.inf
         # A unit of the ratio is so much of the loss.
         slope = mp.exp(ratio) / (q * odds)
-        assert abs(found - truth) <= mp.mpf(2) ** -49 * (
+        assert abs(result - truth) <= mp.mpf(2) ** -49 * (
             abs(truth) + slope * (abs(mp.mpf(ratio)) + abs(bottom) / 8)
         ), ratio
 
@@ -64,6 +64,6 @@ def test_inverse_log_mixture_inverts_it(rate):
     "x", [1e-30 + 1e-20j, 1e-9j, -0.3 + 0.2j, 0.4 - 0.4j, 0.6j, -0.9 + 0.01j, 3 - 40j, 1e100 + 0j, -0.49 + 0j]
 )
 def test_complex_logarithms_are_accurate(x):
-    found, truth = complex(log1p(np.array([x]))[0]), mp.log(1 + mp.mpc(x))
-    assert abs(found - truth) <= mp.mpf(2) ** -50 * abs(truth)
-    assert close(found.real, truth.real, 2000)
+    values, truth = complex(log1p(np.array([x]))[0]), mp.log(1 + mp.mpc(x))
+    assert abs(values - truth) <= mp.mpf(2) ** -50 * abs(truth)
+    assert close(values.real, truth.real, 2000)

@@ -268,9 +268,9 @@ def test_unverified_bounds_are_uncertified(monkeypatch):
 
 @pytest.mark.parametrize("start", [0.0, 1e-3, 0.7, 5.0, 600.0])
 def test_the_root_is_found_from_anywhere(start):
-    for wanted in (1e-3, 1.0, 30.0):
-        found = fourier_contour.find_root(Falling(), start, math.exp(-wanted))
-        assert found == pytest.approx(wanted, rel=1e-9)
+    for target in (1e-3, 1.0, 30.0):
+        result = fourier_contour.find_root(Falling(), start, math.exp(-target))
+        assert result == pytest.approx(target, rel=1e-9)
     assert fourier_contour.find_root(Falling(share=0.5), start, 0.6) == 0
 
 
@@ -321,8 +321,8 @@ def test_chernoff_bound_uses_the_best_tilt():
         c = np.exp(np.linspace(-6, 6, 100_001))
         power = mu_squared / 2 * (c + c * c) - c * epsilon + c * np.log(c) - (1 + c) * np.log1p(c)
         truth = math.exp(min(0.0, float(power.min())))
-        found = FourierAccountant([(NormalLoss(mu_squared), 1)], None).chernoff(epsilon)
-        assert truth <= found <= truth * 1.5
+        result = FourierAccountant([(NormalLoss(mu_squared), 1)], None).chernoff(epsilon)
+        assert truth <= result <= truth * 1.5
 
 
 # ---- one step, and two: sums that need no transform

@@ -57,8 +57,8 @@ def test_quadrature_is_enclosed(monkeypatch):
     whole = steps()
     plan = planned(whole)
     assert holds(whole.make_contour(plan))
-    kept = QuadratureNodes.error_bound
-    monkeypatch.setattr(QuadratureNodes, "error_bound", lambda nodes, t: 0.0 * kept(nodes, t))
+    original = QuadratureNodes.error_bound
+    monkeypatch.setattr(QuadratureNodes, "error_bound", lambda nodes, t: 0.0 * original(nodes, t))
     assert not holds(whole.make_contour(plan))
 
 
@@ -101,8 +101,8 @@ def test_far_outcomes_are_enclosed(monkeypatch):
     plan.near = Window(plan.near.at - 1.0, plan.near.width)
     plan.decay = np.minimum(plan.decay, 0.0)
     assert holds(whole.make_contour(plan), FEW_EPSILON, FEW_DELTA)
-    kept = FarOutcomes.at
-    monkeypatch.setattr(FarOutcomes, "at", lambda *asked: (kept(*asked)[0], 0.0, 0.0))
+    original = FarOutcomes.at
+    monkeypatch.setattr(FarOutcomes, "at", lambda *arguments: (original(*arguments)[0], 0.0, 0.0))
     assert not holds(whole.make_contour(plan), FEW_EPSILON, FEW_DELTA)
 
 

@@ -132,8 +132,8 @@ def test_figures_of_a_composition_add_up():
     [(1, Fraction(1, 10**6)), (8, Fraction(1, 10**5)), (Fraction(1, 10), Fraction(1, 10**9))],
 )
 def test_the_largest_mu_squared_is_the_largest(epsilon, delta):
-    found = largest_mu_squared(Fraction(epsilon), delta)
+    result = largest_mu_squared(Fraction(epsilon), delta)
 
-    assert gaussian_delta(Fraction(epsilon), found) <= delta
-    assert gaussian_delta(Fraction(epsilon), found * (1 + Fraction(1, 1 << 36))) > delta
+    assert gaussian_delta(Fraction(epsilon), result) <= delta
+    assert gaussian_delta(Fraction(epsilon), result * (1 + Fraction(1, 1 << 36))) > delta
     assert largest_mu_squared(Fraction(epsilon), Fraction(0)) == 0

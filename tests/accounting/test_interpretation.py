@@ -22,8 +22,8 @@ def test_the_tradeoff_of_randomized_response_is_exact(alpha):
     """Odds of 3: β is piecewise linear through (0, 1), (¼, ¼), (1, 0)."""
     at = Fraction(alpha)
     truth = 1 - 3 * at if at <= Fraction(1, 4) else (1 - at) / 3
-    found = PrivacyLoss.randomized_response(Fraction(3, 4)).tradeoff(at)
-    assert truth - Fraction(1, 10**6) <= Fraction(found) <= truth
+    beta = PrivacyLoss.randomized_response(Fraction(3, 4)).tradeoff(at)
+    assert truth - Fraction(1, 10**6) <= Fraction(beta) <= truth
 
 
 @pytest.mark.parametrize("mu", [0.5, 2.0])
@@ -31,9 +31,9 @@ def test_the_tradeoff_is_below_every_test(mu):
     loss = PrivacyLoss.gaussian(mu)
     for threshold in (-1.0, 0.0, 0.5, 1.7, 3.0):
         alpha, beta = 1 - NORMAL.cdf(threshold), NORMAL.cdf(threshold - mu)
-        found = loss.tradeoff(alpha)
-        assert found <= beta * (1 + 1e-9)
-        assert found >= beta * (1 - 1e-6)
+        tradeoff = loss.tradeoff(alpha)
+        assert tradeoff <= beta * (1 + 1e-9)
+        assert tradeoff >= beta * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("alpha", ["0.01", "0.1", "0.5", "0.99", "1e-12"])
@@ -49,8 +49,8 @@ def test_tradeoff_of_laplace_noise_matches_the_closed_form(alpha, epsilon):
     """Of the tests "is x above a threshold?", there are three kinds: left of both centres, between, right."""
     a, fall = mp.mpf(alpha), mp.exp(-mp.mpf(float(epsilon)))
     truth = 1 - a / fall if a < fall / 2 else fall / (4 * a) if a < 0.5 else fall * (1 - a)
-    found = PrivacyLoss.laplace(epsilon).tradeoff(Fraction(alpha))
-    assert truth * (1 - mp.mpf("1e-7")) <= found <= truth * (1 + mp.mpf("1e-16"))
+    beta = PrivacyLoss.laplace(epsilon).tradeoff(Fraction(alpha))
+    assert truth * (1 - mp.mpf("1e-7")) <= beta <= truth * (1 + mp.mpf("1e-16"))
 
 
 @pytest.mark.parametrize("alpha", ["0.001", "0.1", "0.3", "0.5", "0.7", "0.95"])
@@ -62,8 +62,8 @@ def test_the_tradeoff_of_many_responses_is_that_of_the_likeliest_outcomes(alpha)
         ours, theirs = (math.comb(k, ones) * x**ones * (1 - x) ** (k - ones) for x in (p, 1 - p))
         share = min(Fraction(1), left / theirs)
         left, caught = left - share * theirs, caught + share * ours
-    found = Fraction((PrivacyLoss.randomized_response(p) * k).tradeoff(Fraction(alpha)))
-    assert (1 - caught) * (1 - Fraction(1, 10**7)) <= found <= 1 - caught
+    beta = Fraction((PrivacyLoss.randomized_response(p) * k).tradeoff(Fraction(alpha)))
+    assert (1 - caught) * (1 - Fraction(1, 10**7)) <= beta <= 1 - caught
 
 
 def test_tradeoff_handles_probabilities_beyond_doubles():
@@ -102,21 +102,21 @@ def test_tradeoff_at_alpha_zero_and_one():
 @pytest.mark.parametrize(("prior", "epsilon"), [*product(["0.01", "0.5", "0.99"], [0.1, 1, 5])])
 def test_posteriors_of_randomized_response_are_exact(prior, epsilon):
     p = float(prior)
-    found = PrivacyLoss.pure(epsilon).posterior(Fraction(prior))
-    assert found.upper_bound == pytest.approx(p / (p + (1 - p) * math.exp(-epsilon)), rel=1e-14)
-    assert found.upper_bound >= p
-    assert found.exception_probability == 0
+    posterior = PrivacyLoss.pure(epsilon).posterior(Fraction(prior))
+    assert posterior.upper_bound == pytest.approx(p / (p + (1 - p) * math.exp(-epsilon)), rel=1e-14)
+    assert posterior.upper_bound >= p
+    assert posterior.exception_probability == 0
 
 
 @pytest.mark.slow
 def test_exception_probability_is_that_of_a_larger_loss():
     loss = PrivacyLoss.gaussian(1)
     epsilon = loss.epsilon(1e-6)
-    found = loss.posterior(0.5, epsilon)
+    posterior = loss.posterior(0.5, epsilon)
     truth = 1 - NORMAL.cdf(epsilon - 0.5)
-    assert found.exception_probability == pytest.approx(truth, rel=1e-6)
-    assert found.exception_probability > 3 * loss.delta(epsilon)
-    assert found.upper_bound == pytest.approx(1 / (1 + math.exp(-epsilon)))
+    assert posterior.exception_probability == pytest.approx(truth, rel=1e-6)
+    assert posterior.exception_probability > 3 * loss.delta(epsilon)
+    assert posterior.upper_bound == pytest.approx(1 / (1 + math.exp(-epsilon)))
     # Without a closed form a bound, above the truth: Laplace noise has its largest loss half of the time.
     many = PrivacyLoss.laplace(1) * 2
     assert 0.25 <= many.posterior(0.5, Fraction(199, 100)).exception_probability <= 1
@@ -132,13 +132,13 @@ def test_exception_probability_is_that_of_a_larger_loss():
 @pytest.mark.parametrize("mu", [Fraction(1, 10), 1, 3])
 @pytest.mark.parametrize("epsilon", [0, Fraction(1, 10), 3, 12, 40])
 def test_posteriors_of_a_gaussian_are_rounded_up_and_no_further(mu, epsilon):
-    found = PrivacyLoss.gaussian(mu).posterior(Fraction(1, 10), epsilon)
+    posterior = PrivacyLoss.gaussian(mu).posterior(Fraction(1, 10), epsilon)
     e, m = mp.mpf(float(epsilon)), mp.mpf(mu.numerator) / mu.denominator
     e = mp.mpf(Fraction(epsilon).numerator) / Fraction(epsilon).denominator
     sure = 1 / (1 + 9 * mp.exp(-e))
     exceeded = mp.erfc((e / m - m / 2) / mp.sqrt(2)) / 2
-    assert sure <= found.upper_bound <= min(1, sure * (1 + mp.mpf("3e-16")))
-    assert exceeded <= found.exception_probability <= exceeded * (1 + mp.mpf("3e-16")) + 5e-324
+    assert sure <= posterior.upper_bound <= min(1, sure * (1 + mp.mpf("3e-16")))
+    assert exceeded <= posterior.exception_probability <= exceeded * (1 + mp.mpf("3e-16")) + 5e-324
 
 
 @pytest.mark.parametrize("epsilon", [1, 3, 5, 7, 9])
@@ -148,8 +148,8 @@ def test_exception_probability_of_many_responses_is_an_upper_bound(epsilon):
     truth = math.fsum(
         math.comb(10, k) * p**k * (1 - p) ** (10 - k) for k in range(11) if 2 * k - 10 > epsilon
     )
-    found = (PrivacyLoss.pure(1) * 10).posterior(Fraction(1, 2), epsilon).exception_probability
-    assert truth * (1 - 1e-9) <= found <= min(1.0, 2.5 * truth)
+    posterior = (PrivacyLoss.pure(1) * 10).posterior(Fraction(1, 2), epsilon).exception_probability
+    assert truth * (1 - 1e-9) <= posterior <= min(1.0, 2.5 * truth)
 
 
 def test_an_unbounded_loss_needs_an_epsilon():

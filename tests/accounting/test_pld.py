@@ -547,12 +547,12 @@ def test_fourier_transform_error_is_within_its_bound():
     for length in (16, 128):
         x = rng.random(length) ** 8
         x /= x.sum()
-        found = np.fft.rfft(x)
+        result = np.fft.rfft(x)
         for k in range(length // 2 + 1):
             true = mp.fsum(
                 mp.mpf(v) * mp.expjpi(mp.mpf(-2 * j * k) / length) for j, v in enumerate(x.tolist())
             )
-            assert abs(mp.mpc(found[k]) - true) <= pld.STAGE_ERROR * math.log2(length)
+            assert abs(mp.mpc(result[k]) - true) <= pld.STAGE_ERROR * math.log2(length)
 
 
 @settings(max_examples=30)
@@ -586,9 +586,9 @@ def test_tilted_sum_matches_its_definition():
 
     for epsilon in (-0.3, 0.0, 0.77, 1.5, 3.2, 3.9995, 4.0):
         plain = (untilted * -np.expm1(np.minimum(0.0, epsilon - losses))).sum()
-        found = curve.evaluate(epsilon)
-        assert found.value == pytest.approx(plain, rel=1e-10, abs=1e-16)
-        assert found.fall == pytest.approx(untilted[losses > epsilon].sum() - plain, rel=1e-9, abs=1e-13)
+        result = curve.evaluate(epsilon)
+        assert result.value == pytest.approx(plain, rel=1e-10, abs=1e-16)
+        assert result.fall == pytest.approx(untilted[losses > epsilon].sum() - plain, rel=1e-9, abs=1e-13)
 
 
 def test_a_tilted_pld_is_vacuous_far_from_its_tilt():

@@ -212,10 +212,10 @@ def test_the_gaussian_delta_is_not_below_the_truth(epsilon, mu):
     truth = true_delta(Fraction(epsilon), Fraction(mu))
     least = 5e-324
 
-    shown = PrivacyLoss.gaussian(Fraction(mu)).delta(Fraction(epsilon))
+    delta_bound = PrivacyLoss.gaussian(Fraction(mu)).delta(Fraction(epsilon))
 
-    assert only_just_above(shown, truth) or (
-        truth < mp.mpf(least) * 2**53 and truth <= shown <= truth + 2 * least
+    assert only_just_above(delta_bound, truth) or (
+        truth < mp.mpf(least) * 2**53 and truth <= delta_bound <= truth + 2 * least
     )
 
 

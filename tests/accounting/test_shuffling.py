@@ -44,31 +44,31 @@ def test_shuffled_reports_against_exact_enumeration(epsilon_0, n):
 def test_binomial_probabilities_are_accurate(n, chance):
     some = np.unique(np.linspace(0, n, 23).astype(int))
     near = np.unique(np.clip(n * chance + math.sqrt(n) * np.linspace(-4, 4, 9), 0, n).astype(int))
-    for k, found in zip(
+    for k, result in zip(
         (every := np.union1d(some, near)).tolist(),
         shuffling.binomial_probabilities(n, every, chance, 1 - chance),
         strict=True,
     ):
         truth = mp.binomial(n, k) * mp.mpf(chance) ** k * (1 - mp.mpf(chance)) ** (n - k)
         if truth > mp.mpf("1e-290"):
-            assert abs(found - truth) <= mp.mpf("1e-11") * truth
+            assert abs(result - truth) <= mp.mpf("1e-11") * truth
         else:
-            assert found <= 1e-280
+            assert result <= 1e-280
 
 
 def test_stirling_remainder_is_accurate_to_the_last_digits():
     n = np.array([1.0, 2.0, 7.0, 15.0, 16.0, 17.0, 25.0, 100.0, 1e6])
-    for x, found in zip(n.tolist(), shuffling.stirling_error(n).tolist(), strict=True):
+    for x, result in zip(n.tolist(), shuffling.stirling_error(n).tolist(), strict=True):
         truth = mp.loggamma(x + 1) - (mp.mpf(x) + mp.mpf("0.5")) * mp.log(x) + x - mp.log(2 * mp.pi) / 2
-        assert abs(found - truth) <= (2e-15 if x < 16 else 2e-16)
+        assert abs(result - truth) <= (2e-15 if x < 16 else 2e-16)
 
 
 def test_deviances_lose_no_digits():
     mean = 50.0
     x = mean * np.array([0.02, 0.5, 0.89, 0.9, 0.91, 0.999, 1.0, 1 + 1e-9, 1.05, 1.0999, 1.11, 3.0])
-    for value, found in zip(x.tolist(), shuffling.deviance(x, mean).tolist(), strict=True):
+    for value, result in zip(x.tolist(), shuffling.deviance(x, mean).tolist(), strict=True):
         truth = mp.mpf(value) * mp.log(mp.mpf(value) / mean) + mean - value
-        assert abs(found - truth) <= 1e-12 * truth
+        assert abs(result - truth) <= 1e-12 * truth
 
 
 @pytest.mark.parametrize(("n", "chance"), [(0, 0.5), (10, 0.5), (10**4, 0.5), (10**6, 0.01)])
@@ -125,8 +125,8 @@ def test_every_outcome_of_extreme_reports_keeps_its_digits(epsilon, n):
             half = [mp.binomial(c, b) / mp.mpf(2) ** c if 0 <= b <= c else mp.mpf(0) for b in (a - 1, a)]
             truth.append([chance * (x * half[0] + y * half[1]) for x, y in ((keep, lose), (lose, keep))])
     pair = shuffling.clone_pair(epsilon, n, upper=True)
-    found = zip(pair.losses, pair.p, pair.q, strict=True)
-    for (loss, p, q), (ours, theirs) in zip(found, truth, strict=True):
+    result = zip(pair.losses, pair.p, pair.q, strict=True)
+    for (loss, p, q), (ours, theirs) in zip(result, truth, strict=True):
         assert abs(p - ours) <= pair.relative_mass_error / 10 * ours
         assert abs(q - theirs) <= pair.relative_mass_error / 10 * theirs
         assert abs(loss - mp.log(ours / theirs)) <= pair.relative_loss_error / 10 * max(e / 10**6, abs(loss))

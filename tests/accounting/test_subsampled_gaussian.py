@@ -68,17 +68,17 @@ def test_likelihood_ratios_along_the_contour_are_accurate(rate, sigma, tilt, add
     spread = math.sqrt(float(fine.p @ (fine.loss - fine.mean) ** 2))
     step, count = min(1.0, 0.1 / spread), 37
     nodes = steps(rate, sigma, added=added, count=3.0).quadrature(tilt, count * step)
-    found, above = nodes.log_ratio(step, count)
+    result, above = nodes.log_ratio(step, count)
     assert above is None
-    assert found.size == count
+    assert result.size == count
     unsure = nodes.error_bound(step * np.arange(count))
     assert unsure[0] == nodes.error
     assert (np.diff(unsure) >= 0).all()
     assert unsure[-1] < 1e-11
     for k in (0, 1, 2, 17, 36):
         truth = 3 * np.log(fine.p @ np.exp(1j * k * step * fine.loss))
-        apart = (found[k] - truth).imag / (2 * math.pi)
-        assert abs((found[k] - truth).real) <= 1e-12 + unsure[k]
+        apart = (result[k] - truth).imag / (2 * math.pi)
+        assert abs((result[k] - truth).real) <= 1e-12 + unsure[k]
         assert abs(apart - round(apart)) <= 1e-12 + unsure[k]
 
 
@@ -91,10 +91,10 @@ def test_divided_outcomes_add_up_on_either_line(rate, sigma, tilt, added, monkey
     near = Window(np.array([1 + 3 * sigma]), np.array([0.2 * sigma]))
     below = Window(np.array([0.5]), np.array([0.3 * sigma]))
     step, count = 0.5, 40
-    kept = fine.p * normal_cdf((near.at - fine.x) / near.width)
-    mass = float(kept.sum())
-    first = kept / mass * normal_cdf((below.at - fine.x) / below.width)
-    second = kept / mass - first
+    near_mass = fine.p * normal_cdf((near.at - fine.x) / near.width)
+    mass = float(near_mass.sum())
+    first = near_mass / mass * normal_cdf((below.at - fine.x) / below.width)
+    second = near_mass / mass - first
     for many in (10**6, 0):
         monkeypatch.setattr(subsampled_gaussian, "MANY_NODES", many)
         nodes = law.quadrature(tilt, step * count, near=near, below=below)
@@ -102,9 +102,9 @@ def test_divided_outcomes_add_up_on_either_line(rate, sigma, tilt, added, monkey
         logs, gains = nodes.log_ratio(step, count)
         assert nodes.angle.any() == (many == 0)
         for k in (0, 1, 7, 39):
-            turned = np.exp(1j * k * step * fine.loss)
-            assert np.exp(logs[k]) == pytest.approx(complex(first @ turned), abs=1e-11)
-            assert np.exp(logs[k] + gains[k]) == pytest.approx(complex((first + second) @ turned), abs=1e-11)
+            phases = np.exp(1j * k * step * fine.loss)
+            assert np.exp(logs[k]) == pytest.approx(complex(first @ phases), abs=1e-11)
+            assert np.exp(logs[k] + gains[k]) == pytest.approx(complex((first + second) @ phases), abs=1e-11)
         assert nodes.error_bound(step * np.arange(count)).max() < 1e-9
 
 
@@ -199,8 +199,8 @@ def test_shifted_lines_bound_the_modulus(rate, sigma, tilt, added):
             for a in ((near.at - fine.x[::64]) / near.width).tolist()
         ]
         for t in (0.0, 2.0):
-            grown, fallen = (float((size * np.exp(sign * t * angle)).sum()) for sign in (1, -1))
-            assert math.log(grown) <= lines.log_growing(t)[0, 0] <= math.log(grown) + 2
+            growth, fallen = (float((size * np.exp(sign * t * angle)).sum()) for sign in (1, -1))
+            assert math.log(growth) <= lines.log_growing(t)[0, 0] <= math.log(growth) + 2
             assert math.log(fallen) <= lines.log_decaying(np.array([t]))[0, 0] <= math.log(fallen) + 2
             divided = 64 * float((size[::64] * np.exp(t * angle[::64]) * share).sum())
             assert math.log(divided) <= lines.log_growing(t, lines.below(near))[0, 0] + 1e-6

@@ -123,10 +123,10 @@ class Fit:
     n: int
 
     def finds(self, draw: Callable[[int], Any]) -> bool:
-        drawn = np.asarray(draw(self.n))
-        assert drawn.shape == (self.n,)
+        draws = np.asarray(draw(self.n))
+        assert draws.shape == (self.n,)
         return any(
-            chance(np.sum(event(drawn)), self.n, p) < self._level
+            chance(np.sum(event(draws)), self.n, p) < self._level
             for event, p in zip(self.events, self._expected(self.law), strict=True)
         )
 

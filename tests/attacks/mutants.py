@@ -158,20 +158,20 @@ def discrete_gaussian_with_the_continuous_claim(sigma):
 
 def flip_by_flip():
     """A24: a geometric draw by flipping coins until one falls on tails; its time is its value."""
-    drawn = 0
+    count = 0
     while noise.bernoulli_exp(Fraction(1, 10)):
-        drawn += 1
-    return drawn
+        count += 1
+    return count
 
 
 def flip_by_flip_vector():
     """A24: the same for many: as many rounds as the largest needs."""
     alive = np.ones(64, dtype=bool)
-    drawn = np.zeros(64, dtype=np.int64)
+    draws = np.zeros(64, dtype=np.int64)
     while alive.any():
         alive &= noise.bernoulli_exp(Fraction(1, 5), size=64)
-        drawn += alive
-    return drawn
+        draws += alive
+    return draws
 
 
 # Parameters

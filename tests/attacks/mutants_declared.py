@@ -22,8 +22,8 @@ from hubbub.output_files import CONFIG_NAME, check_output_path
 def _patched(**steps):
     """With `module__name` of the package as given."""
     with ExitStack() as patches:
-        for step, made in steps.items():
-            patches.enter_context(mock.patch(f"hubbub.{step.replace('__', '.')}", made))
+        for step, replacement in steps.items():
+            patches.enter_context(mock.patch(f"hubbub.{step.replace('__', '.')}", replacement))
         yield
 
 
@@ -36,7 +36,7 @@ def places_by_their_paths():
         return DataIdentity() if location is None else DataIdentity(frozenset({tuple(location)}))
 
     def unclaimed(entries, family, unit, rows, **_):
-        asked = {
+        requests = {
             digest([list(name), unit.key]): dataset
             for dataset, identity in rows.items()
             for name in identity.names
@@ -44,12 +44,12 @@ def places_by_their_paths():
         known = {
             place: line.account for line in entries.entries_of_kind("claim") for place in line.body["names"]
         }
-        for place in known.keys() & asked.keys():
+        for place in known.keys() & requests.keys():
             if known[place] != family:
                 raise Refused("the rows are paid for", why="by another account", fix="use that")
         return [
             {"dataset": dataset, "names": [place], "numbers": []}
-            for place, dataset in asked.items()
+            for place, dataset in requests.items()
             if place not in known
         ]
 

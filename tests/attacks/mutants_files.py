@@ -19,8 +19,8 @@ def _read_as_before(path, *, quotes=True, names=None):
     """The engine's own reader, as it was told to read every file."""
     paths = sorted(glob.glob(str(path)))  # noqa: PTH207
     with Path(paths[0]).open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        found = names or next(csv.reader([file.readline()]))
-    columns = ", ".join(f"'{name.strip()}': 'VARCHAR'" for name in found)
+        result = names or next(csv.reader([file.readline()]))
+    columns = ", ".join(f"'{name.strip()}': 'VARCHAR'" for name in result)
     quote = '"' if quotes else ""
     text = (
         f"SELECT * FROM read_csv({paths!r}, columns = {{{columns}}}, quote = '{quote}', escape = '{quote}', "
@@ -30,32 +30,32 @@ def _read_as_before(path, *, quotes=True, names=None):
     return duckdb.connect().execute(text).fetchall()
 
 
-def lines_by_the_engine(path, **given):
+def lines_by_the_engine(path, **options):
     """A34: the engine's reader takes a carriage return for the end of a line, and reads the next one on."""
     return _read_as_before(path, quotes=False)
 
 
-def fields_by_the_engine(path, **given):
+def fields_by_the_engine(path, **options):
     """A35: the engine's reader with quotes, which takes fields apart that a conforming writer wrote."""
     return _read_as_before(path)
 
 
-def rows_of_utf8_alone(path, **given):
+def rows_of_utf8_alone(path, **options):
     """A36: rows that are not UTF-8 are skipped."""
     return _read_as_before(path)
 
 
-def long_lines_passed_over(path, **given):
+def long_lines_passed_over(path, **options):
     """A73: lines of more than 16 MB are skipped."""
     return _read_as_before(path)
 
 
 def keys_as_given(values, kind):
     """A37: keys that differ in Python, whatever the engine makes of them."""
-    found = tuple(value for value in values if isinstance(value, (date, datetime)))
-    if len(set(found)) < len(found):
+    result = tuple(value for value in values if isinstance(value, (date, datetime)))
+    if len(set(result)) < len(result):
         raise InvalidInput("not distinct", why="", fix="")
-    return found
+    return result
 
 
 @contextmanager
@@ -86,8 +86,8 @@ def any_name_in_the_catalog():
     """A55 and A60: whatever has the name is read, also a view."""
 
     def named(connection, parts):
-        found = connection.execute("SELECT current_database(), current_schema()").fetchone()
-        return (*found, parts[-1])
+        rows = connection.execute("SELECT current_database(), current_schema()").fetchone()
+        return (*rows, parts[-1])
 
     with mock.patch.object(engine, "resolve_table", named):
         yield
@@ -124,7 +124,7 @@ def names_as_the_engine_makes_them():
         yield
 
 
-def header_of_the_first_file(path, **given):
+def header_of_the_first_file(path, **options):
     """A58: the header of the first file is that of all."""
     return _read_as_before(path)
 

@@ -53,5 +53,5 @@ def joined_as_they_are(rows, copies, sides):
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
-    [(found,)] = connection.execute(self_join(copies, sides)).fetchall()
-    return found
+    [(result,)] = connection.execute(self_join(copies, sides)).fetchall()
+    return result

@@ -48,8 +48,8 @@ class Believing(Seal):
 class Blocked(LedgerAccount):
     """A42: a line under the key of a question keeps everybody from asking it, if it says something else."""
 
-    def _matches(self, entries, number, asked, fingerprint):
-        if not super()._matches(entries, number, asked, fingerprint):
+    def _matches(self, entries, number, request, fingerprint):
+        if not super()._matches(entries, number, request, fingerprint):
             raise Refused("the key was charged for another question", why="", fix="")
         return True
 

@@ -11,14 +11,14 @@ from hubbub.sql.result import Result
 def only_answers_are_kept(data, plan):
     """A31: a charge without an answer is run again, and only answers and refusals are stored."""
     charge = data.account.record_charge(**data._charge_fields(plan), key=fingerprint(plan, data._origin))
-    kept = None if charge.is_new else data.account.get_release(charge.number)
-    if kept is None:
+    selection = None if charge.is_new else data.account.get_release(charge.number)
+    if selection is None:
         try:
             answers = data._execute(plan, lambda _: None)
-        except Refused as said:
-            answers = Result((), {"refused": [said.what, said.why, said.fix]})
-        kept = data.account.record_release(charge.number, answers.to_json())
-    return Result.from_json(kept)
+        except Refused as text:
+            answers = Result((), {"refused": [text.what, text.why, text.fix]})
+        selection = data.account.record_release(charge.number, answers.to_json())
+    return Result.from_json(selection)
 
 
 def any_plan_is_looked_at(data, plan):

@@ -30,5 +30,5 @@ def pairs_that_occur(counts):
 
 def rows_counted_for_nothing(run):
     """A89: the number of rows is measured, and nothing is drawn for it."""
-    used, drawn = run()
-    return used, drawn[1:]
+    used, draws = run()
+    return used, draws[1:]

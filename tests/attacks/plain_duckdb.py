@@ -15,5 +15,5 @@ def counted(rows, text):
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
-    [(found,)] = connection.execute(f"SELECT COUNT(*) FROM t WHERE {text}").fetchall()
-    return found
+    [(result,)] = connection.execute(f"SELECT COUNT(*) FROM t WHERE {text}").fetchall()
+    return result

@@ -26,8 +26,8 @@ def _insert(connection, rows):
 
 
 def _asked(rows, sql):
-    found = table(rows).execute(sql).fetchall()
-    return [value for row in found for value in row if not isinstance(value, str)]
+    records = table(rows).execute(sql).fetchall()
+    return [value for row in records for value in row if not isinstance(value, str)]
 
 
 def sum_in_64_bits(rows):
@@ -65,8 +65,8 @@ def groups_that_are_there(rows):
 
 def mean_by_all_rows(rows):
     """A13: a mean over what is a number, with the sensitivity of a mean over all rows."""
-    found = _asked(rows, "SELECT COALESCE(AVG(cost) FILTER (WHERE isfinite(cost)), 0) FROM visits")
-    return found, Fraction(50, max(1, len(rows)))
+    result = _asked(rows, "SELECT COALESCE(AVG(cost) FILTER (WHERE isfinite(cost)), 0) FROM visits")
+    return result, Fraction(50, max(1, len(rows)))
 
 
 def bounds_of_what_is_there(rows):

@@ -51,21 +51,21 @@ unit = "patient"
 @contextmanager
 def folder(target, declared=""):
     """A folder with rows, in which the step that is attacked is the target's."""
-    with TemporaryDirectory() as made, chdir(made), target():
+    with TemporaryDirectory() as directory, chdir(directory), target():
         Path("data").mkdir()
         rows = pd.DataFrame({"patient": range(PEOPLE), "region": ["North", "South"] * (PEOPLE // 2)})
         rows.to_parquet("data/visits.parquet")
         if declared:
             Path("data/hubbub.toml").write_text(declared, encoding="utf-8")
-        yield Path(made)
+        yield Path(directory)
 
 
-def spent(data, number, **given):
+def spent(data, number, **options):
     """How much is spent by opening it so, and asking a question that was not asked before."""
     try:
-        with hb.open(data, **given) as opened:
-            table = next(name for name, each in opened.tables.items() if not each.is_public)
-            opened.run(opened.sql(f"SELECT COUNT(*) AS n{number} FROM {table}", epsilon=1))
+        with hb.open(data, **options) as dataset:
+            table = next(name for name, each in dataset.tables.items() if not each.is_public)
+            dataset.run(dataset.sql(f"SELECT COUNT(*) AS n{number} FROM {table}", epsilon=1))
     except HubbubError:
         return 0
     return 1
@@ -95,24 +95,24 @@ def _other_names():
 def attack_A43(target):
     """All names together must not be worth more than one budget."""
     with folder(target):
-        given = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l", "rows_per_unit": 1}
+        options = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l", "rows_per_unit": 1}
         names = _other_names()
-        total = spent("data/visits.parquet", 0, **given)
+        total = spent("data/visits.parquet", 0, **options)
         for number, (data, more) in enumerate(names.values(), 1):
-            total += spent(data, number, **given, **more)
-            total += spent(data, number, **given, **more, account=f"a{number}")
+            total += spent(data, number, **options, **more)
+            total += spent(data, number, **options, **more, account=f"a{number}")
         return total != 1
 
 
 def attack_A43_word(target):
     """Nor may the word that rows are new win over what is known of them."""
     with folder(target):
-        given = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l", "rows_per_unit": 1}
+        options = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l", "rows_per_unit": 1}
         names = _other_names()
-        spent("data/visits.parquet", 0, **given)
+        spent("data/visits.parquet", 0, **options)
         known = ("hard link", "pattern", "class", "Arrow dataset", "mapping")
         return any(
-            spent(data, 1, **given, **more, account="b", new_rows=True)
+            spent(data, 1, **options, **more, account="b", new_rows=True)
             for data, more in (names[name] for name in known)
         )
 
@@ -159,7 +159,7 @@ def _ways_around():
 def attack_A61(target):
     """All ways together must not be worth more than the declared budget, nor the shell's."""
     with folder(target, DECLARED):
-        total = sum(spent(data, number, **given) for number, (data, given) in enumerate(_ways_around()))
+        total = sum(spent(data, number, **options) for number, (data, options) in enumerate(_ways_around()))
         shell = ("query", "data/visits.parquet", "--epsilon", "1", "SELECT COUNT(*) AS m FROM visits")
         with mock.patch.dict(os.environ, {"HUBBUB_LEDGER": "env.ledger"}):
             total += run(*shell).code == 0
@@ -171,11 +171,11 @@ def attack_A61(target):
 def attack_A61_population(target):
     """A δ above 1/population of the declared people must not be allowed by naming fewer."""
     with folder(target, f"population = 1000000\n{DECLARED}"):
-        asked = "SELECT region, COUNT(*) AS m FROM visits GROUP BY region"
+        text = "SELECT region, COUNT(*) AS m FROM visits GROUP BY region"
         shell = (
             "plan",
             "data/visits.parquet",
-            asked,
+            text,
             "--epsilon",
             "1",
             "--delta",
@@ -186,7 +186,7 @@ def attack_A61_population(target):
         if run(*shell).code == 0:
             return True
         with suppress(HubbubError):
-            hb.open("data/visits.parquet", population=9).sql(asked, epsilon=1, delta=0.05)
+            hb.open("data/visits.parquet", population=9).sql(text, epsilon=1, delta=0.05)
             return True
         return False
 
@@ -220,7 +220,7 @@ def attack_A62(target):
         ways += [(connection, {"table": "t", "public": {"p": each}}) for each in ("t", "main.t", "T")]
         ways += [(connection, {"table": "w", "public": {"p": each}}) for each in ("w", "main.w", '"W"')]
         ways.append((frame, {"public": {"p": frame}}))
-        if any(_public_keys(data, unit="patient", **given) for data, given in ways):
+        if any(_public_keys(data, unit="patient", **options) for data, options in ways):
             return True
         for path in ("visits.parquet", "v*.parquet", "../linked.parquet"):
             Path("data/hubbub.toml").write_text(f'{DECLARED}{both}"{path}"', encoding="utf-8")
@@ -239,18 +239,18 @@ def attack_A62(target):
 def attack_A62_ledger(target):
     """Rows that an account of the ledger pays for are not public to another."""
     with folder(target):
-        given = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l"}
-        hb.open("data/visits.parquet", **given).close()
+        options = {"unit": "patient", "budget": hb.Budget(1), "ledger": "l"}
+        hb.open("data/visits.parquet", **options).close()
         os.link("data/visits.parquet", "same.parquet")
         pd.DataFrame({"patient": range(9)}).to_csv("others.csv", index=False)
         ways = ("data/visits.parquet", "same.parquet", "data/*.parquet")
-        return any(_public_keys("others.csv", **given, public={"p": way}, new_rows=True) for way in ways)
+        return any(_public_keys("others.csv", **options, public={"p": way}, new_rows=True) for way in ways)
 
 
-def _public_keys(data, **given):
+def _public_keys(data, **options):
     try:
-        with hb.open(data, **given) as opened:
-            return len(engine_of(opened).distinct_values("p", "patient"))
+        with hb.open(data, **options) as dataset:
+            return len(engine_of(dataset).distinct_values("p", "patient"))
     except HubbubError:
         return 0
 
@@ -289,19 +289,19 @@ def _hostile_commands():
     text = f"SELECT region, COUNT(*) AS n FROM v WHERE region <> '{HOSTILE}' GROUP BY region"
     plain = HOSTILE.replace("/", "")  # in the name of a file
     column = f"r{HOSTILE}\n".replace('"', '""')
-    asked = ("data/visits.parquet", text, "--epsilon", "1", "--rows-per-unit", "1")
+    command = ("data/visits.parquet", text, "--epsilon", "1", "--rows-per-unit", "1")
     keys = ("--keys", f"region=North,{HOSTILE}")
-    named = (f'SELECT COUNT(*) AS "n{HOSTILE}" FROM v', "--epsilon", "1", "--rows-per-unit", "1")
+    names = (f'SELECT COUNT(*) AS "n{HOSTILE}" FROM v', "--epsilon", "1", "--rows-per-unit", "1")
     other = ("h.parquet", "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "1")
     return [
-        ("query", *asked, *keys),
-        ("query", *asked, *keys, "--format", "json"),
-        ("query", *asked, *keys, "--explain"),
-        ("query", *asked, *keys, "--output", f"{plain}.txt"),
-        ("query", "data/visits.parquet", *named),
-        ("plan", *asked, *keys, "--explain"),
-        ("plan", *asked, *keys, "--format", "json"),
-        ("plan", "data/visits.parquet", *named),
+        ("query", *command, *keys),
+        ("query", *command, *keys, "--format", "json"),
+        ("query", *command, *keys, "--explain"),
+        ("query", *command, *keys, "--output", f"{plain}.txt"),
+        ("query", "data/visits.parquet", *names),
+        ("plan", *command, *keys, "--explain"),
+        ("plan", *command, *keys, "--format", "json"),
+        ("plan", "data/visits.parquet", *names),
         ("limits", "data/visits.parquet", "--epsilon", "1", "--by", f"region{HOSTILE}"),
         ("functions", HOSTILE),
         ("plan", *other, f'SELECT SUM("{column}") AS s FROM h'),

@@ -110,15 +110,15 @@ def attack_A26(target):
     False alarms: 190 pairs of 128 bits, 2^-120.
     """
     program = SPLIT.format(setup=target)
-    drawn = []
+    draws = []
     for _ in range(2):
         run = subprocess.run(
             [sys.executable, "-c", program], cwd=TESTS, capture_output=True, text=True, check=True, timeout=60
         )
-        drawn += json.loads(run.stdout)
-    assert len(drawn) == 20
-    assert {len(one) for one in drawn} == {32}
-    return len(set(drawn)) < len(drawn)
+        draws += json.loads(run.stdout)
+    assert len(draws) == 20
+    assert {len(one) for one in draws} == {32}
+    return len(set(draws)) < len(draws)
 
 
 OUR_BITS = "from hubbub.noise.entropy import random_bytes\ndraw = lambda: random_bytes(16)"

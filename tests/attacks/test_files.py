@@ -53,9 +53,9 @@ FAR = (10**17, 2**63 - 1, -(2**63) + 1)
 OURS = {"ours": nullcontext}
 
 
-def rows_read(path, **given):
+def rows_read(path, **options):
     """The rows of a file as ours reads them."""
-    with hb.open(path, unit=ROW, table="t", **given) as data:
+    with hb.open(path, unit=ROW, table="t", **options) as data:
         read_files(data)
         return connection_of(data).execute("SELECT * FROM t").fetchall()
 
@@ -69,12 +69,12 @@ def written(raw, name="t.csv"):
     return folder, path
 
 
-def counted(data, text, **given):
+def counted(data, text, **options):
     """The exact integers of a query's first aggregate."""
-    plan = data.sql(text, epsilon=1, **given)
+    plan = data.sql(text, epsilon=1, **options)
     measured = plan.bounded.bounded_aggregates[0]
-    found = engine_of(data).execute(measured.sql, measured.key_sets)
-    return {name: values.tolist() for name, values in found.items()}
+    result = engine_of(data).execute(measured.sql, measured.key_sets)
+    return {name: values.tolist() for name, values in result.items()}
 
 
 # CSV
@@ -99,11 +99,11 @@ def attack_A34(read):
             raw = end.join([b"who,name,group", *LINES[:20], line, *LINES[20:], b""])
             folder, path = written(raw)
             with folder:
-                found = Counter(read(path, quotes=False))
+                results = Counter(read(path, quotes=False))
             others = Counter(
                 (w.decode(), n.decode(), g.decode()) for w, n, g in (o.split(b",") for o in LINES)
             )
-            if others - found or len(list((found - others).elements())) != 1:
+            if others - results or len(list((results - others).elements())) != 1:
                 return True
     return False
 
@@ -152,16 +152,16 @@ def attack_A58(read):
     Path(folder.name, "v2.csv").write_bytes(b"cost,patient\n800,2\n")
     with folder:
         try:
-            found = read(Path(folder.name) / "v*.csv")
+            result = read(Path(folder.name) / "v*.csv")
         except hb.InvalidInput:
             return False
-    return set(found) != {("1", "900"), ("2", "800")}
+    return set(result) != {("1", "900"), ("2", "800")}
 
 
 # Keys
 
 
-def attack_A37(made):
+def attack_A37(output):
     moments = pd.date_range("2024-01-01", periods=1000, freq="ns")
     subclass = [type("Text", (str,), {"__eq__": lambda *_: False, "__hash__": id})("a") for _ in range(2)]
     for keys, kind in (
@@ -171,11 +171,13 @@ def attack_A37(made):
         (subclass, Kind.TEXT),
     ):
         try:
-            found = made(keys, kind)
+            result = output(keys, kind)
         except hb.InvalidInput:
             continue
-        held = {datetime.isoformat(key)[:26] if isinstance(key, datetime) else "".join(key) for key in found}
-        if len(held) < len(found):
+        keys_read = {
+            datetime.isoformat(key)[:26] if isinstance(key, datetime) else "".join(key) for key in result
+        }
+        if len(keys_read) < len(result):
             return True
     return False
 
@@ -222,13 +224,13 @@ def attack_A38(reading):
 def fails(source):
     """Whether some query that is accepted fails."""
     data = hb.open(source, unit=ROW, table="t")
-    asked = [
+    queries = [
         "COUNT(*) FROM t",
         "COUNT(x) FROM t",
         "COUNT(*) FROM t WHERE x > '2000-01-01'",
         "COUNT(*) FROM t WHERE y > 0",
     ]
-    for text in asked:
+    for text in queries:
         try:
             plan = data.sql(f"SELECT {text}", epsilon=1)
         except hb.InvalidInput:
@@ -289,8 +291,8 @@ def attack_A59(reading):
         path.parent.mkdir()
         parquet.write_table(pa.table({"patient": pa.array(range(50)).cast(pa.string())}), path)
         with hb.open(path, unit="patient") as data:
-            found = connection_of(data).execute("SELECT _unit FROM t").fetchall()
-    return len(set(found)) != 50
+            rows = connection_of(data).execute("SELECT _unit FROM t").fetchall()
+    return len(set(rows)) != 50
 
 
 # What an owner made
@@ -387,12 +389,12 @@ def attack_A66_stream(reading):
     with reading():
         try:
             data = hb.open(table.to_reader(), unit="who", table="t", rows_per_unit=1)
-            found = [counted(data, "SELECT COUNT(*) FROM t") for _ in range(2)]
+            results = [counted(data, "SELECT COUNT(*) FROM t") for _ in range(2)]
         except hb.InvalidInput:
             return False
         except EngineFailed:
             return True
-    return found != [{"m0": [9 << 16]}] * 2
+    return results != [{"m0": [9 << 16]}] * 2
 
 
 def attack_A66_folder(reading):

@@ -35,8 +35,8 @@ def without_noise(values, bounds, copies, what):
     )
     data = hb.open(connection, table="t", unit=hb.Unit.row(), bounds={"x": bounds})
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1)
-    [found] = data.exact(plan).to_dict()["a"]
-    return found * (len(values) * copies if what.startswith("AVG") else 1)
+    [result] = data.exact(plan).to_dict()["a"]
+    return result * (len(values) * copies if what.startswith("AVG") else 1)
 
 
 def attack_A67(target):
@@ -133,10 +133,10 @@ def joined(rows, copies, sides):
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
     data = hb.open(connection, table="t", unit="unit")
     plan = data.sql(plain_duckdb.self_join(copies, sides), epsilon=1, rows_per_unit=1)
-    [(found,)] = (
+    [(result,)] = (
         connection_of(data).execute(f"SELECT COUNT(*) FROM ({plan.query.rows.sql('duckdb')}) AS r").fetchall()
     )
-    return found
+    return result
 
 
 def attack_A39(target):

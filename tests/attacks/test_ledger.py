@@ -41,8 +41,8 @@ MOST = PrivacyLoss.pure(Fraction(9, 10))
 
 @contextmanager
 def _folder():
-    with tempfile.TemporaryDirectory() as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def _opened(store, path):
@@ -81,8 +81,8 @@ sys.exit(0 if _spends(store, __import__("pathlib").Path(sys.argv[3])) else 1)
 def _spends_in_another_process(store, path):
     """SQLite knows within one process that two names are of one file; two processes do not."""
     words = [sys.executable, "-c", ELSEWHERE, store.__module__, store.__name__, str(path)]
-    found = subprocess.run(words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
-    return found.returncode == 0
+    process = subprocess.run(words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    return process.returncode == 0
 
 
 def attack_A40_copy(target):
@@ -117,7 +117,7 @@ def attack_A40_older(target):
         path.unlink()
         path.write_bytes(before)
 
-    found = []
+    results = []
     for replace in (over, instead):
         with _folder() as folder:
             path = folder / "visits.ledger"
@@ -125,8 +125,8 @@ def attack_A40_older(target):
             before = path.read_bytes()
             spent = _spends(target, path)
             replace(path, before)
-            found.append(spent and _spends(target, path))
-    return any(found)
+            results.append(spent and _spends(target, path))
+    return any(results)
 
 
 def attack_A40_gone(target):
@@ -166,8 +166,8 @@ def attack_A42(target):
     with _folder() as folder:
         store = SQLiteStore(folder / "visits.ledger")
         account = Ledger(store, target()).account("visits", PATIENT, Budget(1))
-        asked = {"key": "k", "fingerprint": "q"}
-        number = account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked).number
+        requests = {"key": "k", "fingerprint": "q"}
+        number = account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), **requests).number
         first = account.record_charge("a sum", PrivacyLoss.pure(Fraction(1, 10))).number
         account.record_release(first, "a true answer of another question")
 
@@ -184,7 +184,7 @@ def attack_A42(target):
         seen = []
         for text in ("made up", f"hmac/1 {'0' * 64} made up", "hmac/1  made up", copied):
             store.write(plant(text))
-            charge = account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), **asked)
+            charge = account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 10)), **requests)
             seen.append(None if charge.is_new else account.get_release(charge.number))
             number = charge.number
         store.close()

@@ -47,8 +47,8 @@ def typed(query):
 
     def run(groups, counts):
         values = np.array(counts)
-        found = Estimate(values, values - 3, values + 3)
-        columns = outputs.evaluate(groups, lambda *_: found, Fraction(19, 20))
+        result = Estimate(values, values - 3, values + 3)
+        columns = outputs.evaluate(groups, lambda *_: result, Fraction(19, 20))
         return list(zip(*(column.values.tolist() for column in columns), strict=True))
 
     return run
@@ -72,8 +72,8 @@ def outcomes(target, text, keys):
 
 
 def fails(target, text, keys=()):
-    found = outcomes(target, text, keys)
-    return found is not None and any(isinstance(each, Exception) for each in found)
+    result = outcomes(target, text, keys)
+    return result is not None and any(isinstance(each, Exception) for each in result)
 
 
 LATE = [
@@ -128,8 +128,8 @@ def vanish(target, keys):
     data, _ = opened()
     for key in keys:
         plan = target(plan_of(data, f"SELECT {key} AS key, COUNT(*) AS n FROM t GROUP BY {key}"))
-        counted = round(sum(data.run(plan).value["n"]))
-        if counted < len(ROWS_OF_T) and not plan.label()["notes"]:
+        count = round(sum(data.run(plan).value["n"]))
+        if count < len(ROWS_OF_T) and not plan.label()["notes"]:
             return True
     return False
 

@@ -45,8 +45,8 @@ def _draws(target, ends):
     """How many draws of noise were observed for one charge, where runs end so after their noise is drawn."""
     observed = []
 
-    def drawn(*given, **named):
-        done = execute(*given, **named)
+    def drawn(*arguments, **options):
+        done = execute(*arguments, **options)
         observed.append(done.columns[0].values[0])
         raise next(ends)
 

@@ -489,7 +489,7 @@ def attack_A29(target):
     neighbours = [
         [*rows, odd] for odd in (SECRET, "x", None, math.nan, math.inf, 10**400, [1], {}, Fraction(1, 3), 0)
     ]
-    outcomes = [outcome(lambda given=given: target(given)) for given in (rows, *neighbours)]
+    outcomes = [outcome(lambda value=value: target(value)) for value in (rows, *neighbours)]
     return len(set(outcomes)) > 1 or any(str(SECRET) in text for seen in outcomes if seen for text in seen)
 
 
@@ -507,7 +507,7 @@ def _released(rule):
 
 def attack_A29_values(target):
     """What is refused is refused without being shown, whatever its size or kind."""
-    shown = [
+    values = [
         SECRET + 0.5,
         float(SECRET) * 1e300,
         10**30 + SECRET,
@@ -516,7 +516,7 @@ def attack_A29_values(target):
         str(SECRET),
         -SECRET - 0.5,
     ]
-    outcomes = [outcome(lambda value=value: target(value)) for value in shown]
+    outcomes = [outcome(lambda value=value: target(value)) for value in values]
     return any(str(SECRET) in text for seen in outcomes if seen for text in seen)
 
 
@@ -573,13 +573,13 @@ test_ours_resists, test_mutant_falls = both_tests(ROWS)
 
 def test_every_mechanism_and_every_sampler_is_tried():
     kinds = [kind for kind in _concrete(Mechanism) if kind.__module__.startswith("hubbub.")]
-    named = {kind.__name__ for kind in kinds} | set(noise.__all__) - {"MAX_SCALE"}
+    by_name = {kind.__name__ for kind in kinds} | set(noise.__all__) - {"MAX_SCALE"}
 
     assert len(kinds) >= 10
-    assert named <= set(DOORS)
+    assert by_name <= set(DOORS)
     assert {f"{kind.__name__}.of" for kind in kinds if hasattr(kind, "of")} <= set(DOORS)
 
 
 def _concrete(kind):
-    below = [found for sub in kind.__subclasses__() for found in _concrete(sub)]
+    below = [result for sub in kind.__subclasses__() for result in _concrete(sub)]
     return below if inspect.isabstract(kind) or below else [kind]

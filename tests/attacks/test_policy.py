@@ -30,13 +30,13 @@ def _plan(population=None, **price):
 
 
 def _fit(population=None, delta=0, epsilon=1):
-    given = {"population": population, "delta": delta, "epsilon": epsilon, "account": None}
-    return StandardScaler(bounds=(0, 1), **given).fit([[0.5]])
+    options = {"population": population, "delta": delta, "epsilon": epsilon, "account": None}
+    return StandardScaler(bounds=(0, 1), **options).fit([[0.5]])
 
 
-def _is_taken(spend, *given):
+def _is_taken(spend, *arguments):
     try:
-        spend(*given)
+        spend(*arguments)
     except (HubbubError, ValueError):
         return False
     return True
@@ -46,8 +46,8 @@ def attack_A48(target):
     """Above 1/1000 where nobody said how many there are, and from 1/population on where somebody did."""
     large = [(0.9, None), (0.5, None), (0.002, None), (Fraction(1, 20), 20), (Fraction(1, 2), 50)]
     small = [(1e-3, None), (1e-6, 50), (Fraction(1, 60), 50)]
-    assert all(_is_taken(target, *given) for given in small)
-    return any(_is_taken(target, *given) for given in large)
+    assert all(_is_taken(target, *arguments) for arguments in small)
+    return any(_is_taken(target, *arguments) for arguments in large)
 
 
 def attack_A49(target):

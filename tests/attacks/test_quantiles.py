@@ -66,10 +66,10 @@ def cells_of_rows(rows):
     """Ours: what the engine counts in each cell, and how far one person may move it all."""
     frame = pd.DataFrame(rows, columns=["who", "x"])
     with hb.open(frame, table="t", unit="who", rows_per_unit=1, bounds={"x": (0, 8)}) as data:
-        [planned] = data.sql("SELECT MEDIAN(x) AS m FROM t", epsilon=1).aggregates
-        found = engine_of(data).execute(planned.bounded.sql, planned.bounded.key_sets)
-    counts = dict(zip(found["b"].tolist(), found["m0"].tolist(), strict=True))
-    return counts, planned.selection.weight
+        [plan] = data.sql("SELECT MEDIAN(x) AS m FROM t", epsilon=1).aggregates
+        result = engine_of(data).execute(plan.bounded.sql, plan.bounded.key_sets)
+    counts = dict(zip(result["b"].tolist(), result["m0"].tolist(), strict=True))
+    return counts, plan.selection.weight
 
 
 def attack_A77(target):
@@ -88,10 +88,10 @@ def maximum_shown(rows, released):
     """Ours: the maximum that is shown for released integers, a position and noisy counts around it."""
     frame = pd.DataFrame({"x": rows})
     with hb.open(frame, table="t", unit=hb.Unit.row(), bounds={"x": (0, 8)}) as data:
-        [planned] = data.sql("SELECT MAX(x) AS m FROM t", epsilon=1).aggregates
+        [plan] = data.sql("SELECT MAX(x) AS m FROM t", epsilon=1).aggregates
         table = np.array([released], dtype=np.int64)
-        assert table.shape[1] == planned.vector_size
-        return float(planned.make_estimator(table)(0, Fraction(19, 20)).value[0])
+        assert table.shape[1] == plan.vector_size
+        return float(plan.make_estimator(table)(0, Fraction(19, 20)).value[0])
 
 
 def attack_A92(target):

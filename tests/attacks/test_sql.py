@@ -35,22 +35,22 @@ def in_duckdb(rows, unit, bounds):
     return data
 
 
-def asked_in(opened, text, unit="patient", *, bounds=BOUNDS, **given):
+def asked_in(dataset_of, text, unit="patient", *, bounds=BOUNDS, **options):
     """Ours as a target: rows in, the exact integers of one query out, with the ℓ1 it claims."""
 
     @cache
     def plan():  # which reads no rows: one is good for all
-        return opened([], unit, bounds).sql(text, epsilon=1, bounds=bounds, **given)
+        return dataset_of([], unit, bounds).sql(text, epsilon=1, bounds=bounds, **options)
 
     @cache
     def answered(rows):
-        asked, vectors, claimed = plan(), [], 0
-        engine = engine_of(opened(list(rows), unit, bounds))
+        plan_made, vectors, claimed = plan(), [], 0
+        engine = engine_of(dataset_of(list(rows), unit, bounds))
         with engine.snapshot():
-            for each in asked.aggregates:
+            for each in plan_made.aggregates:
                 measured = each.bounded
-                found = engine.execute(measured.sql, measured.key_sets)
-                dense = dense_table(measured, found, asked.query.groups(), len(asked.query.keys))
+                result = engine.execute(measured.sql, measured.key_sets)
+                dense = dense_table(measured, result, plan_made.query.groups(), len(plan_made.query.keys))
                 vectors.append(each.aggregate.to_vector(measured, dense))
                 claimed += measured.sensitivity.l1
         return np.concatenate(vectors), claimed
@@ -187,30 +187,32 @@ CASTS = [
 ]
 
 
-def rows_in(opened):
+def rows_in(dataset_of):
     """The attacks on rows that an engine holds."""
-    asked = partial(asked_in, opened)
+    plan_made = partial(asked_in, dataset_of)
     sums = {
-        "sum": asked("SELECT SUM(cost) FROM visits"),
-        "sum, rows are units": asked("SELECT SUM(cost) FROM visits", ROW),
-        "mean and count": asked("SELECT AVG(cost), COUNT(*), COUNT(cost) FROM visits"),
-        "variance": asked("SELECT VARIANCE(cost) FROM visits"),
-        "median": asked("SELECT MEDIAN(cost) FROM visits"),
-        "covariance": asked("SELECT CORR(cost, LEAST(GREATEST(cost, 0), 9)) FROM visits"),
-        "by region": asked("SELECT region, SUM(cost) FROM visits GROUP BY region"),
-        "one group each": asked("SELECT region, AVG(cost) FROM visits GROUP BY region", groups_per_unit=1),
-        "sum of sums": asked(SUM_OF_SUMS),
-        "per group": asked("SELECT SUM(cost, contribution_bounds_per_group => (0, 50)) FROM visits"),
+        "sum": plan_made("SELECT SUM(cost) FROM visits"),
+        "sum, rows are units": plan_made("SELECT SUM(cost) FROM visits", ROW),
+        "mean and count": plan_made("SELECT AVG(cost), COUNT(*), COUNT(cost) FROM visits"),
+        "variance": plan_made("SELECT VARIANCE(cost) FROM visits"),
+        "median": plan_made("SELECT MEDIAN(cost) FROM visits"),
+        "covariance": plan_made("SELECT CORR(cost, LEAST(GREATEST(cost, 0), 9)) FROM visits"),
+        "by region": plan_made("SELECT region, SUM(cost) FROM visits GROUP BY region"),
+        "one group each": plan_made(
+            "SELECT region, AVG(cost) FROM visits GROUP BY region", groups_per_unit=1
+        ),
+        "sum of sums": plan_made(SUM_OF_SUMS),
+        "per group": plan_made("SELECT SUM(cost, contribution_bounds_per_group => (0, 50)) FROM visits"),
     }
     return [
         Row(
             "A06-sql",
             attack_A06,
             {
-                "sum": asked("SELECT SUM(cost) FROM visits", bounds=LARGE),
-                "sum, rows are units": asked("SELECT SUM(cost) FROM visits", ROW, bounds=LARGE),
-                "mean": asked("SELECT AVG(cost) FROM visits", bounds=LARGE),
-                "sum of sums": asked(SUM_OF_SUMS, bounds=LARGE),
+                "sum": plan_made("SELECT SUM(cost) FROM visits", bounds=LARGE),
+                "sum, rows are units": plan_made("SELECT SUM(cost) FROM visits", ROW, bounds=LARGE),
+                "mean": plan_made("SELECT AVG(cost) FROM visits", bounds=LARGE),
+                "sum of sums": plan_made(SUM_OF_SUMS, bounds=LARGE),
             },
             mutants.sum_in_64_bits,
         ),
@@ -219,7 +221,7 @@ def rows_in(opened):
             "A08-sql",
             attack_A08,
             {
-                name: asked(f"SELECT {name}({FILLED}) FROM visits")
+                name: plan_made(f"SELECT {name}({FILLED}) FROM visits")
                 for name in ("SUM", "AVG", "MEDIAN", "VARIANCE")
             },
             mutants.filled_with_nan,
@@ -228,28 +230,32 @@ def rows_in(opened):
             "A09-sql",
             attack_A09,
             {
-                "values": asked("SELECT COUNT(CAST(note AS DOUBLE)) FROM visits"),
-                "missing": asked("SELECT COUNT(*) FILTER (WHERE CAST(note AS DOUBLE) IS NULL) FROM visits"),
-                "both": asked("SELECT COUNT(*) - COUNT(CAST(note AS INTEGER)) FROM visits"),
-                "dates": asked("SELECT COUNT(CAST(note AS DATE)) FROM visits"),
+                "values": plan_made("SELECT COUNT(CAST(note AS DOUBLE)) FROM visits"),
+                "missing": plan_made(
+                    "SELECT COUNT(*) FILTER (WHERE CAST(note AS DOUBLE) IS NULL) FROM visits"
+                ),
+                "both": plan_made("SELECT COUNT(*) - COUNT(CAST(note AS INTEGER)) FROM visits"),
+                "dates": plan_made("SELECT COUNT(CAST(note AS DATE)) FROM visits"),
             },
             mutants.counted_as_declared,
         ),
         Row(
             "A10-sql",
             attack_A10,
-            {cast: asked(f"SELECT SUM(LEAST(GREATEST({cast}, 0), 50)) FROM visits") for cast in CASTS},
+            {cast: plan_made(f"SELECT SUM(LEAST(GREATEST({cast}, 0), 50)) FROM visits") for cast in CASTS},
             mutants.narrow_cast,
         ),
         Row(
             "A12-sql",
             attack_A12,
             {
-                "counts": asked("SELECT region, COUNT(*) FROM visits GROUP BY region"),
-                "counts, rows are units": asked("SELECT region, COUNT(*) FROM visits GROUP BY region", ROW),
-                "units": asked("SELECT region, COUNT(DISTINCT patient) FROM visits GROUP BY region"),
-                "distinct": asked("SELECT region, COUNT(DISTINCT note) FROM visits GROUP BY region"),
-                "median": asked("SELECT region, MEDIAN(cost) FROM visits GROUP BY region"),
+                "counts": plan_made("SELECT region, COUNT(*) FROM visits GROUP BY region"),
+                "counts, rows are units": plan_made(
+                    "SELECT region, COUNT(*) FROM visits GROUP BY region", ROW
+                ),
+                "units": plan_made("SELECT region, COUNT(DISTINCT patient) FROM visits GROUP BY region"),
+                "distinct": plan_made("SELECT region, COUNT(DISTINCT note) FROM visits GROUP BY region"),
+                "median": plan_made("SELECT region, MEDIAN(cost) FROM visits GROUP BY region"),
             },
             mutants.groups_that_are_there,
         ),
@@ -261,9 +267,11 @@ def rows_in(opened):
             "A29-sql",
             attack_A29,
             {
-                "counted": lambda text: asked(f"SELECT COUNT({text}) FROM visits"),
-                "filtered by": lambda text: asked(f"SELECT COUNT(*) FROM visits WHERE {text} IS NOT NULL"),
-                "in a sub-query": lambda text: asked(
+                "counted": lambda text: plan_made(f"SELECT COUNT({text}) FROM visits"),
+                "filtered by": lambda text: plan_made(
+                    f"SELECT COUNT(*) FROM visits WHERE {text} IS NOT NULL"
+                ),
+                "in a sub-query": lambda text: plan_made(
                     f"SELECT COUNT(e) FROM (SELECT patient, {text} AS e FROM visits) AS s"
                 ),
             },
@@ -273,12 +281,12 @@ def rows_in(opened):
             "A30-sql",
             attack_A30,
             {
-                "computed": asked("SELECT SUM(cost * 1000) FROM visits"),
-                "under its old name": asked(
+                "computed": plan_made("SELECT SUM(cost * 1000) FROM visits"),
+                "under its old name": plan_made(
                     "SELECT SUM(cost) FROM (SELECT patient, cost * 1000 AS cost FROM visits) AS s"
                 ),
-                "in a union": asked(f"SELECT SUM(cost) FROM ({PART} UNION ALL {PART}) AS s"),
-                "twice bounded": asked("SELECT SUM(cost), AVG(cost * 1000) FROM visits"),
+                "in a union": plan_made(f"SELECT SUM(cost) FROM ({PART} UNION ALL {PART}) AS s"),
+                "twice bounded": plan_made("SELECT SUM(cost), AVG(cost * 1000) FROM visits"),
             },
             mutants.bounds_of_another_step,
         ),

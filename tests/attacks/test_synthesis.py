@@ -84,7 +84,7 @@ def attack_A88(target):
 
 def _run():
     """The μ² of the noise of every measurement, and of every draw from the budget."""
-    used, drawn = [], []
+    used, draws = [], []
     release, spend = Gaussian.release, ReleaseBudget.spend_gaussian
 
     def noisy(self, value):
@@ -92,7 +92,7 @@ def _run():
         return release(self, value)
 
     def spending(self, rho):
-        drawn.append(2 * rho)
+        draws.append(2 * rho)
         return spend(self, rho)
 
     values = {"a": [0, 1, 0], "b": [0, 1, 1]}
@@ -101,7 +101,7 @@ def _run():
         patch.object(ReleaseBudget, "spend_gaussian", spending),
     ):
         synthesize(InMemoryCounts.of(PAIR, values), ReleaseBudget.of(epsilon=1, delta=1e-6))
-    return used, drawn
+    return used, draws
 
 
 def as_drawn(run):
@@ -111,8 +111,8 @@ def as_drawn(run):
 
 def attack_A89(target):
     """Without a declared population, the number of rows is measured, too."""
-    used, drawn = target(_run)
-    return len(used) != len(drawn) or any(a > b for a, b in zip(used, drawn, strict=True))
+    used, draws = target(_run)
+    return len(used) != len(draws) or any(a > b for a, b in zip(used, draws, strict=True))
 
 
 ROWS = [

@@ -36,11 +36,11 @@ DRAWS_OF_EACH = 200
 
 def _work(call):
     """What a call gives, and what it took: calls and random bytes."""
-    calls = asked = 0
+    calls = requests = 0
 
     def counted(count):
-        nonlocal asked
-        asked += count
+        nonlocal requests
+        requests += count
         return ssl.RAND_bytes(count)
 
     def watch(_frame, event, _argument):
@@ -54,14 +54,14 @@ def _work(call):
             value = call()
         finally:
             sys.setprofile(before)
-    return value, (asked, calls)
+    return value, (requests, calls)
 
 
 def attack_A24(target):
     """Do large draws take other work than small ones? By halves, and the largest tenth against the rest."""
     target()  # tables are made at first use
-    drawn = [(float(np.max(np.abs(value))), work) for value, work in (_work(target) for _ in range(DRAWS))]
-    works = [work for _, work in sorted(drawn, key=lambda one: one[0])]
+    draws = [(float(np.max(np.abs(value))), work) for value, work in (_work(target) for _ in range(DRAWS))]
+    works = [work for _, work in sorted(draws, key=lambda one: one[0])]
     return any(differ(works[:-largest], works[-largest:]) for largest in (DRAWS // 2, DRAWS // 10))
 
 

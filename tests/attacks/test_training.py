@@ -79,10 +79,10 @@ def attack_A41(target):
         ours, theirs = multiprocessing.Pipe()
         child = multiprocessing.get_context("fork").Process(target=_step, args=(steps, theirs))
         child.start()
-        found = ours.recv() if ours.poll(120) else None
+        result = ours.recv() if ours.poll(120) else None
         child.kill()
         child.join()
-        return found is not None and next(steps) == found
+        return result is not None and next(steps) == result
     finally:
         torch.set_num_threads(threads)
 

@@ -109,8 +109,8 @@ def paths(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(paths):
-    with hb.open(paths["visits"], unit="patient", bounds={"cost": (0, 9)}, rows_per_unit=1) as opened:
-        yield opened
+    with hb.open(paths["visits"], unit="patient", bounds={"cost": (0, 9)}, rows_per_unit=1) as dataset:
+        yield dataset
 
 
 @pytest.mark.parametrize("name", [*BEYOND, *INSIDE])

@@ -84,8 +84,8 @@ class Scripted:
 
     def draw(self, database, count):
         mine = self.answers[database]
-        taken, self.answers[database] = mine[:count], mine[count:]
-        return Outcomes.of(np.array(taken, dtype=np.float64))
+        batch, self.answers[database] = mine[:count], mine[count:]
+        return Outcomes.of(np.array(batch, dtype=np.float64))
 
 
 def test_capital_has_mean_at_most_one_by_enumeration():
@@ -119,9 +119,9 @@ def test_capital_grows_where_the_claim_is_broken():
 
 def test_audit_reads_answers_in_order_and_never_twice():
     x, y = np.arange(500.0), -np.arange(500.0)
-    found = audit(Scripted(x, y), epsilon=1, pairs=[("x", "y")], samples=400)
-    assert found.refuted
-    assert found.samples <= 400
+    finding = audit(Scripted(x, y), epsilon=1, pairs=[("x", "y")], samples=400)
+    assert finding.refuted
+    assert finding.samples <= 400
 
 
 @pytest.mark.parametrize("p", [0.02, 0.5])

@@ -46,39 +46,39 @@ def sure(subject, **more):
 )
 def test_correct_mechanisms_are_not_refuted(mechanism):
     delta = 1e-3 if isinstance(mechanism, hb.Gaussian) else 0
-    found = sure(mechanism, epsilon=1, delta=delta, rows="int:0:1")
-    assert not found.refuted
-    assert found.lower < 1
-    assert found.pairs_tried > 3
+    finding = sure(mechanism, epsilon=1, delta=delta, rows="int:0:1")
+    assert not finding.refuted
+    assert finding.lower < 1
+    assert finding.pairs_tried > 3
 
 
 def test_half_the_noise_is_refuted_with_its_event():
-    found = sure(hb.Laplace.of(sensitivity=1, epsilon=2, real=True), epsilon=1, pairs=ONE)
-    assert found.refuted
-    assert 1 <= found.lower <= 2
-    assert found.samples_to_refute < 3000
-    witness = found.witness
+    finding = sure(hb.Laplace.of(sensitivity=1, epsilon=2, real=True), epsilon=1, pairs=ONE)
+    assert finding.refuted
+    assert 1 <= finding.lower <= 2
+    assert finding.samples_to_refute < 3000
+    witness = finding.witness
     ratio = witness.probability_x / max(1e-3, witness.probability_x_prime)
     assert abs(math.log(ratio)) > 1
-    assert "VIOLATION" in str(found)
-    assert "cannot see" in str(found)
-    assert "VIOLATION" in found._repr_html_()
+    assert "VIOLATION" in str(finding)
+    assert "cannot see" in str(finding)
+    assert "VIOLATION" in finding._repr_html_()
 
 
 def test_lower_bound_is_sharp_and_below_the_truth():
-    found = sure(
+    finding = sure(
         hb.Laplace.of(sensitivity=1, epsilon=1),
         epsilon=1,
         pairs=[([1], [])],
         samples=200_000,
         stop_early=False,
     )
-    assert 0.9 < found.lower <= 1
-    hull = found.tradeoff
+    assert 0.9 < finding.lower <= 1
+    hull = finding.tradeoff
     assert hull[0] == (0.0, 1.0)
     # The true curve is that of ε = 1, and the bound lies above it.
     assert all(beta >= max(1 - math.e * alpha, (1 - alpha) / math.e) for alpha, beta in hull)
-    assert 0 < found.delta_lower(0.1) < PURE_DELTA
+    assert 0 < finding.delta_lower(0.1) < PURE_DELTA
 
 
 PURE_DELTA = (math.e - math.exp(0.1)) / (1 + math.e)
@@ -102,15 +102,15 @@ PURE_DELTA = (math.e - math.exp(0.1)) / (1 + math.e)
 )
 def test_claims_of_every_kind(claim, mu, refuted):
     noise = hb.Gaussian(10 / hb.Sensitivity.of(1).linf / mu, hb.Sensitivity.of(10))
-    found = sure(noise, claim=claim, pairs=[([10], [])], samples=30_000 if refuted else 3000)
-    assert found.refuted == refuted
-    assert (found.lower >= claim.value) == refuted
+    finding = sure(noise, claim=claim, pairs=[([10], [])], samples=30_000 if refuted else 3000)
+    assert finding.refuted == refuted
+    assert (finding.lower >= claim.value) == refuted
 
 
 def test_errors_shapes_and_atoms_are_events():
-    found = sure(under_test.fails_on_rows, epsilon=1, samples=3000)
-    assert found.refuted
-    assert "ValueError" in found.witness.event or "y" in found.witness.event
+    finding = sure(under_test.fails_on_rows, epsilon=1, samples=3000)
+    assert finding.refuted
+    assert "ValueError" in finding.witness.event or "y" in finding.witness.event
     assert sure(under_test.returns_rows, epsilon=1, samples=3000).refuted
 
 
@@ -127,8 +127,8 @@ def test_audit_needs_one_claim_and_valid_numbers():
 
 
 def test_a_batch_function_is_asked_once_for_many_answers():
-    found = sure(under_test.half_noise_batch, epsilon=1, batch=True, pairs=ONE)
-    assert found.refuted
+    finding = sure(under_test.half_noise_batch, epsilon=1, batch=True, pairs=ONE)
+    assert finding.refuted
 
 
 def test_times_are_events_if_asked_for():
@@ -136,9 +136,9 @@ def test_times_are_events_if_asked_for():
         return sum(range(30_000 if database else 10))
 
     pairs = [([1.0], [])]
-    found = sure(lambda database: slow(database) and 0, epsilon=1, pairs=pairs, samples=2000, times=True)
-    assert found.refuted
-    assert found.witness.score == "seconds" or "learned" in found.witness.score
+    finding = sure(lambda database: slow(database) and 0, epsilon=1, pairs=pairs, samples=2000, times=True)
+    assert finding.refuted
+    assert finding.witness.score == "seconds" or "learned" in finding.witness.score
     assert not sure(lambda database: slow(database) and 0, epsilon=1, pairs=pairs, samples=2000).refuted
 
 
@@ -165,9 +165,9 @@ class _Drifting:
     ids=["up", "two", "blocks"],
 )
 def test_times_that_drift_are_no_leak(law):
-    found = sure(_Drifting(law), epsilon=0, pairs=ONE, samples=3000)
-    assert not found.refuted
-    assert found.tradeoff == ((0.0, 1.0), (1.0, 0.0))
+    finding = sure(_Drifting(law), epsilon=0, pairs=ONE, samples=3000)
+    assert not finding.refuted
+    assert finding.tradeoff == ((0.0, 1.0), (1.0, 0.0))
 
 
 def test_times_of_a_subject_that_is_not_timed_are_not_bet_on():
@@ -221,9 +221,9 @@ def test_functions_are_loaded_from_modules_and_files():
 def test_commands_read_rows_and_print_answers():
     code = "import sys; rows = [float(x) for x in sys.stdin]; print(sum(rows)); sys.exit(3 * (len(rows) > 2))"
     subject = CommandSubject((sys.executable, "-c", code), times=True)
-    drawn = subject.draw([0.5, 1.5], 2)
-    assert drawn.leaf("").tolist() == [2.0, 2.0]
-    assert (drawn.seconds > 0).all()
+    draws = subject.draw([0.5, 1.5], 2)
+    assert draws.leaf("").tolist() == [2.0, 2.0]
+    assert (draws.seconds > 0).all()
     assert subject.draw([1.0, 1.0, 1.0], 1).records == ({"": Failure("exit code 3")},)
     with pytest.raises(InvalidInput, match="command"):
         CommandSubject(("/no/such/program",)).draw([], 1)
@@ -253,11 +253,11 @@ def test_answers_that_cannot_be_written_out_are_answers():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    drawn = Outcomes.of([10**5000, Hostile(), deep, "x" * 5000, b"x" * 5000, {"a": -(10**5000)}])
-    for name in drawn.category_names():
-        assert len(drawn.categories(name, drawn.paths)) == 6
-    assert drawn.leaf("")[0] == math.inf
-    assert len(drawn.records[3][""]) < 200
+    draws = Outcomes.of([10**5000, Hostile(), deep, "x" * 5000, b"x" * 5000, {"a": -(10**5000)}])
+    for name in draws.category_names():
+        assert len(draws.categories(name, draws.paths)) == 6
+    assert draws.leaf("")[0] == math.inf
+    assert len(draws.records[3][""]) < 200
 
 
 def test_endpoints_must_be_on_this_machine():
@@ -315,25 +315,25 @@ def test_mechanisms_have_a_batch_door():
 
 
 def test_outcomes_of_any_shape_become_columns():
-    drawn = Outcomes.of([(1, 2.5), [3], {"a": True, "b": None}, {1, 2}, b"x", np.array([1.0, 2.0]), object])
-    assert len(drawn) == 7
-    for name in drawn.numeric_names():
-        assert drawn.number(name, drawn.paths).shape == (7,)
-    for name in drawn.category_names():
-        assert len(drawn.categories(name, drawn.paths)) == 7
+    draws = Outcomes.of([(1, 2.5), [3], {"a": True, "b": None}, {1, 2}, b"x", np.array([1.0, 2.0]), object])
+    assert len(draws) == 7
+    for name in draws.numeric_names():
+        assert draws.number(name, draws.paths).shape == (7,)
+    for name in draws.category_names():
+        assert len(draws.categories(name, draws.paths)) == 7
     huge = Outcomes.of([10**400, -(10**400)])
     assert huge.leaf("").tolist() == [math.inf, -math.inf]
-    joined = Outcomes.join([Outcomes.of(np.array([1, 2])), drawn])
+    joined = Outcomes.join([Outcomes.of(np.array([1, 2])), draws])
     assert len(joined) == 9
     zeros = Outcomes.of(np.array([0.0, -0.0]))
     assert len(set(np.asarray(zeros.categories("atom ", ())).tolist())) == 2
 
 
 def test_picture_shows_both_laws():
-    found = sure(hb.Laplace.of(sensitivity=1, epsilon=2, real=True), epsilon=1, pairs=ONE)
-    picture = draw_laws(found)
+    finding = sure(hb.Laplace.of(sensitivity=1, epsilon=2, real=True), epsilon=1, pairs=ONE)
+    picture = draw_laws(finding)
     assert picture.startswith("<svg")
     assert "neighbouring inputs" in picture
-    stored = json.loads(found.to_json())
+    stored = json.loads(finding.to_json())
     assert stored["refuted"] is True
     assert stored["witness"]["x"] == [1.0]

@@ -53,16 +53,16 @@ def scores_of(x, y):
 def test_a_score_depends_on_one_answer_alone(batch):
     past = Outcomes.of(ragged(150, 1) + batch), Outcomes.of(ragged(150, 2))
     whole = Outcomes.of(batch)
-    tried = set()
+    attempts = set()
     for score in scores_of(*past):
         together = score(whole)
         alone = [score(Outcomes.of([answer]))[0] for answer in batch]
-        taken = [score(whole.take(slice(place, place + 1)))[0] for place in range(len(batch))]
+        one_by_one = [score(whole.take(slice(place, place + 1)))[0] for place in range(len(batch))]
         exact = score.name != "learned"  # a product of matrices is rounded by its size
-        for each in (alone, taken):
+        for each in (alone, one_by_one):
             np.testing.assert_allclose(each, together, rtol=0 if exact else 1e-9, atol=0 if exact else 1e-9)
-        tried.add(score.name.partition(" ")[0])
-    assert {"value", "sum", "max", "min", "difference", "order", "equal", "shape", "learned"} <= tried
+        attempts.add(score.name.partition(" ")[0])
+    assert {"value", "sum", "max", "min", "difference", "order", "equal", "shape", "learned"} <= attempts
 
 
 def test_paths_are_those_of_past_answers():
@@ -95,6 +95,6 @@ def _selected_key(database):
 
 @pytest.mark.parametrize(("subject", "samples"), [(_one_key_of_many, 1500), (_selected_key, 6000)])
 def test_keys_that_vary_do_not_refute_an_exact_claim(subject, samples):
-    found = audit(subject, epsilon=1, pairs=ONE, samples=samples, confidence=1 - DOUBT)
-    assert not found.refuted
-    assert found.lower <= 1
+    finding = audit(subject, epsilon=1, pairs=ONE, samples=samples, confidence=1 - DOUBT)
+    assert not finding.refuted
+    assert finding.lower <= 1

@@ -57,9 +57,9 @@ def test_audit_detects_little_noise():
 
 def test_audit_detects_a_layer_without_noise(monkeypatch):
     def noise(scale, size):
-        drawn = rounded_gaussian(scale, size=size)
-        drawn[: 60 * 60 + 60] = 0  # the first layer
-        return drawn
+        draws = rounded_gaussian(scale, size=size)
+        draws[: 60 * 60 + 60] = 0  # the first layer
+        return draws
 
     monkeypatch.setattr(additive, "rounded_gaussian", noise)
     assert found(trainer()).violates_bound
@@ -86,10 +86,10 @@ def test_audit_detects_an_example_repeated_within_a_lot(monkeypatch):
 
 
 def test_audit_detects_reused_noise(monkeypatch):
-    kept = {}
+    stored = {}
 
     def noise(scale, size):
-        return kept.setdefault(size, rounded_gaussian(scale, size=size)).copy()
+        return stored.setdefault(size, rounded_gaussian(scale, size=size)).copy()
 
     monkeypatch.setattr(additive, "rounded_gaussian", noise)
     assert found(trainer(sampling_rate=0.3, steps=8)).violates_bound
@@ -125,13 +125,13 @@ def test_lower_bound_falls_with_confidence_and_delta():
 
 def test_lower_bound_of_a_gaussian_is_below_its_epsilon():
     """Many canaries, one Gaussian answer each: the best half-way guesses, against the analytic curve."""
-    drawn = np.random.default_rng(0)
-    coins = drawn.random(20_000) < 0.5
-    scores = coins + drawn.normal(0, 1, coins.size)
+    generator = np.random.default_rng(0)
+    coins = generator.random(20_000) < 0.5
+    scores = coins + generator.normal(0, 1, coins.size)
     order = np.argsort(scores)
     right = int(coins[order[-300:]].sum() + (~coins[order[:300]]).sum())
-    shown = epsilon_lower_bound(coins.size, 600, right, 1e-6, 0.01)
-    assert 1 < shown < PrivacyLoss.gaussian(1).epsilon(1e-6)
+    lower_bound = epsilon_lower_bound(coins.size, 600, right, 1e-6, 0.01)
+    assert 1 < lower_bound < PrivacyLoss.gaussian(1).epsilon(1e-6)
 
 
 # Several runs

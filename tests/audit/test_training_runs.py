@@ -42,8 +42,8 @@ def test_runs_with_twice_the_distance_are_refuted_as_planned():
     with seeded("runs"):
         result = audit_runs(gaussian_run(2.0), claim=Claim.gaussian(1.0), canaries=200, runs=60)
     assert result.refuted
-    planned = runs_needed(math.erf(0.5 / math.sqrt(2)), math.erf(1 / math.sqrt(2)))
-    assert result.runs <= 2 * planned
+    plan = runs_needed(math.erf(0.5 / math.sqrt(2)), math.erf(1 / math.sqrt(2)))
+    assert result.runs <= 2 * plan
     assert runs_needed(0.5, 0.5) > 10**6
 
 

@@ -43,8 +43,8 @@ def test_release_uses_the_better_noise_distribution():
 )
 def test_gaussian_noise_is_shown_with_epsilon_at_the_given_delta(words):
     last = run(*words, "--delta", "1e-3").stdout.splitlines()[-1]
-    shown = re.match(r"Gaussian noise .* Gaussian μ = (\S+), that is ε = (\S+) at δ = 0\.001; ", last)
-    mu, epsilon = map(float, shown.groups())
+    match = re.match(r"Gaussian noise .* Gaussian μ = (\S+), that is ε = (\S+) at δ = 0\.001; ", last)
+    mu, epsilon = map(float, match.groups())
     if "--epsilon" in words:
         assert epsilon == 0.01
     bell = NormalDist()
@@ -94,17 +94,17 @@ def test_a_name_is_shown_as_it_was_typed():
 
 @pytest.mark.parametrize("answer", ["true", "YES", "y", "1", "false", "No", "n", "0"])
 def test_toss_accepts_plain_yes_and_no(answer):
-    said = run("toss", answer, "--epsilon", "60", "--allow-large-epsilon").stdout.splitlines()[0]
-    assert said == ("yes" if answer in {"true", "YES", "y", "1"} else "no")
+    message = run("toss", answer, "--epsilon", "60", "--allow-large-epsilon").stdout.splitlines()[0]
+    assert message == ("yes" if answer in {"true", "YES", "y", "1"} else "no")
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("95", "0.95"), ("99.9", "0.999"), ("5/2", "0.025")])
-def test_confidence_in_percent_is_refused_with_the_fix(typed, meant):
+@pytest.mark.parametrize(("typed", "expected"), [("95", "0.95"), ("99.9", "0.999"), ("5/2", "0.025")])
+def test_confidence_in_percent_is_refused_with_the_fix(typed, expected):
     for words in (("release", "5"), ("error",), ("choose", "a=1")):
         out = run(*words, "--epsilon", "1", "--confidence", typed)
         assert out.code == 2
         assert out.stderr.startswith("--confidence is ")
-        assert f"did you mean {meant}?" in out.stderr
+        assert f"did you mean {expected}?" in out.stderr
 
 
 def test_the_version_is_that_of_the_package():

@@ -24,14 +24,14 @@ def pairs(tmp_path):
 
 def test_violation_has_exit_code_1_and_a_witness_to_replay(tmp_path, pairs):
     witness, picture = tmp_path / "found.json", tmp_path / "laws.svg"
-    found = run(
+    result = run(
         "audit", f"{SUBJECTS}:half_noise_batch", "--batch", "--epsilon", "1", "--pairs", pairs, *SURE,
         "--samples", "20000", "--witness", str(witness), "--picture", str(picture),
     )  # fmt: skip
-    assert found.code == 1, found.stderr
-    assert "VIOLATION: ε ≥ 1" in found.stdout
-    assert "on x and" in found.stdout
-    assert "It cannot see" in found.stdout
+    assert result.code == 1, result.stderr
+    assert "VIOLATION: ε ≥ 1" in result.stdout
+    assert "on x and" in result.stdout
+    assert "It cannot see" in result.stdout
     assert picture.read_text().startswith("<svg")
     again = run(
         "audit", f"{SUBJECTS}:half_noise_batch", "--replay", str(witness), "--samples", "40000", *SURE
@@ -60,8 +60,8 @@ def test_replay_bounds_what_was_claimed(tmp_path, pairs, claim, bound):
     assert again.code == 1, again.stdout + again.stderr
     assert re.search(bound, again.stdout.replace("\n", " ")), again.stdout
     weaker = ("--epsilon", "2.5", "--delta", "0.01")
-    kept = run("audit", subject, "--replay", str(witness), *weaker, "--samples", "4000", *SURE)
-    assert kept.code == 0, kept.stdout + kept.stderr
+    replay = run("audit", subject, "--replay", str(witness), *weaker, "--samples", "4000", *SURE)
+    assert replay.code == 0, replay.stdout + replay.stderr
 
 
 def test_replay_runs_nothing_that_a_file_names(tmp_path):
@@ -95,45 +95,45 @@ def test_replay_runs_nothing_that_a_file_names(tmp_path):
 
 
 def test_no_violation_has_exit_code_0(pairs):
-    found = run(
+    result = run(
         "audit", f"{SUBJECTS}:exact_sum", "--epsilon", "1", "--samples", "600", "--pairs", pairs, *SURE
     )
-    assert found.code == 0, found.stderr
-    assert "no violation found" in found.stdout
-    assert "--times" in found.stdout
+    assert result.code == 0, result.stderr
+    assert "no violation found" in result.stdout
+    assert "--times" in result.stdout
 
 
 def test_modules_of_this_folder_are_subjects(tmp_path, monkeypatch):
     (tmp_path / "answers_of_this_folder.py").write_text("def rows(database):\n    return len(database)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    found = run("audit", "answers_of_this_folder:rows", "--epsilon", "1", "--samples", "600", *SURE)
-    assert found.code == 1, found.stderr
+    result = run("audit", "answers_of_this_folder:rows", "--epsilon", "1", "--samples", "600", *SURE)
+    assert result.code == 1, result.stderr
 
 
 def test_query_that_cannot_be_planned_is_refused(pairs):
-    found = run("audit", "--sql", "SELECT value FROM data", "--epsilon", "1", "--pairs", pairs)
-    assert found.code == 3
-    assert "GROUP BY" in found.stderr
+    result = run("audit", "--sql", "SELECT value FROM data", "--epsilon", "1", "--pairs", pairs)
+    assert result.code == 3
+    assert "GROUP BY" in result.stderr
 
 
 def test_json_is_for_programs():
-    found = run(
+    result = run(
         "audit", f"{SUBJECTS}:returns_rows", "--epsilon", "1", "--samples", "600", "--format", "json", *SURE
     )
-    assert found.code == 1
-    stored = json.loads(found.stdout)
+    assert result.code == 1
+    stored = json.loads(result.stdout)
     assert stored["kind"] == "audit/1"
     assert stored["refuted"] is True
 
 
 def test_commands_are_subjects(pairs):
     code = "import sys; print(len(sys.stdin.readlines()))"
-    found = run(
+    result = run(
         "audit", "--command", f"{sys.executable} -c '{code}'", "--epsilon", "1", "--samples", "128",
         "--pairs", pairs, "--confidence", "0.9",
     )  # fmt: skip
-    assert found.code == 1, found.stderr
+    assert result.code == 1, result.stderr
 
 
 @pytest.mark.long
@@ -149,9 +149,9 @@ def test_queries_are_subjects(pairs):
     "claim", [("--rho", "0.5"), ("--mu", "1"), ("--renyi", "2,1"), ("--epsilon", "1", "--bound-delta")]
 )
 def test_other_claims_are_typed(claim, pairs):
-    found = run("audit", f"{SUBJECTS}:returns_rows", *claim, "--samples", "400", "--pairs", pairs, *SURE)
-    assert found.code in {0, 1}, found.stderr
-    assert found.stdout
+    result = run("audit", f"{SUBJECTS}:returns_rows", *claim, "--samples", "400", "--pairs", pairs, *SURE)
+    assert result.code in {0, 1}, result.stderr
+    assert result.stdout
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,6 @@ def test_other_claims_are_typed(claim, pairs):
     ],
 )
 def test_errors_have_exit_codes(words):
-    found = run("audit", *words)
-    assert found.code in {2, 3}
-    assert "Fix:" in found.stderr
+    result = run("audit", *words)
+    assert result.code in {2, 3}
+    assert "Fix:" in result.stderr

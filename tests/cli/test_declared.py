@@ -51,15 +51,15 @@ def test_new_rows_of_a_ledger_must_be_confirmed():
     run("budget", "open", "a", "--unit", "patient", "--epsilon", "1", "--ledger", "l")
     run("budget", "open", "b", "--unit", "patient", "--epsilon", "1", "--ledger", "l")
     shutil.copy("visits.parquet", "copy.parquet")
-    asked = ("--unit", "patient", "--epsilon", "0.1", "--ledger", "l", "--account")
-    assert run("query", "visits.parquet", "SELECT COUNT(*) AS n FROM visits", *asked, "a").code == 0
-    assert run("query", "visits.parquet", "SELECT COUNT(*) AS n FROM visits", *asked, "b").stderr.startswith(
-        "the rows of visits are paid for"
-    )
-    other = ("query", "copy.parquet", "SELECT COUNT(*) AS n FROM copy", *asked)
+    command = ("--unit", "patient", "--epsilon", "0.1", "--ledger", "l", "--account")
+    assert run("query", "visits.parquet", "SELECT COUNT(*) AS n FROM visits", *command, "a").code == 0
+    assert run(
+        "query", "visits.parquet", "SELECT COUNT(*) AS n FROM visits", *command, "b"
+    ).stderr.startswith("the rows of visits are paid for")
+    other = ("query", "copy.parquet", "SELECT COUNT(*) AS n FROM copy", *command)
     assert run(*other, "b").code == 0  # an account that was opened by itself has its first rows
     shutil.copy("visits.parquet", "more.parquet")
-    more = ("query", "more.parquet", "SELECT COUNT(*) AS n FROM more", *asked, "b")
+    more = ("query", "more.parquet", "SELECT COUNT(*) AS n FROM more", *command, "b")
     assert "pass --new-rows if no other account" in run(*more).stderr
     assert run(*more, "--new-rows").code == 0
     label = run("report", "--ledger", "l", "--account", "b").stdout
@@ -94,12 +94,12 @@ def test_prompt_escapes_column_names():
 
 def test_linked_declaration_does_not_overwrite_the_data():
     before = Path("visits.parquet").read_bytes()
-    for made in (
+    for replace in (
         lambda: Path("hubbub.toml").symlink_to("visits.parquet"),
         lambda: os.link("visits.parquet", "hubbub.toml"),
     ):
         Path("hubbub.toml").unlink(missing_ok=True)
-        made()
+        replace()
         assert run("init", "visits.parquet", "--unit", "patient", "--yes", "--force").code == 0
         assert Path("visits.parquet").read_bytes() == before
         assert "patient" in Path("hubbub.toml").read_text(encoding="utf-8")

@@ -52,17 +52,17 @@ def test_init_writes_the_answers_given():
     assert (facts.budget.epsilon, float(facts.budget.delta)) == (1, 1e-6)
     assert facts.ledger == "visits.ledger"
     assert run("plan", "visits.csv", "SELECT AVG(cost) AS a FROM visits", "--epsilon", "1").code == 0
-    asked = "query", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "0.75"
-    assert run(*asked).code == 0
+    command = "query", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "0.75"
+    assert run(*command).code == 0
     assert Path("visits.ledger").exists()
-    assert "does not fit" in run(*asked[:2], "SELECT AVG(cost) AS a FROM visits", *asked[3:]).stderr
+    assert "does not fit" in run(*command[:2], "SELECT AVG(cost) AS a FROM visits", *command[3:]).stderr
 
 
 def test_init_suggests_nothing_from_the_rows():
     out = run("init", "visits.csv", typed="patient\n" + "\n" * 20)
-    shown = out.stdout + out.stderr + Path(CONFIG_NAME).read_text()
+    text = out.stdout + out.stderr + Path(CONFIG_NAME).read_text()
     for secret in ("Secret", "77777", "North", "p1", "2024"):
-        assert secret not in shown
+        assert secret not in text
 
 
 def test_init_uses_defaults_in_scripts():
@@ -105,7 +105,7 @@ def test_invalid_answer_is_asked_again():
     typed += ["0", "", "", "", "1/3", "0.5", "2", "0", "none"]
     out = run("init", "visits.csv", typed="\n".join(typed) + "\n\n")
     assert out.code == 0, out.stderr
-    said = (
+    message = (
         "no column 'nobody'",
         "'x' is not a type",
         "not distinct",
@@ -113,7 +113,7 @@ def test_invalid_answer_is_asked_again():
         "above its upper bound",
         "not a date",
     )
-    for words in (*said, "that is 0", "it is a fraction", "delta is 1 or more"):
+    for words in (*message, "that is 0", "it is a fraction", "delta is 1 or more"):
         assert words in out.stderr
     facts = read_config(CONFIG_NAME)
     assert facts.tables[0].bounds == {"cost": (0, 5)}

@@ -97,10 +97,10 @@ def test_a_grant_is_given_and_written(path):
 def test_entries_are_listed_shown_and_exported(path):
     listed = said("ledger", "list", "--ledger", path)
     assert [line.split()[0] for line in listed.splitlines()[1:]] == [str(number) for number in range(1, 16)]
-    shown = json.loads(said("ledger", "show", "4", "--ledger", path))
-    assert (shown["who"], shown["body"]["description"], shown["kind"]) == ("ada", "a count", "charge")
+    entry = json.loads(said("ledger", "show", "4", "--ledger", path))
+    assert (entry["who"], entry["body"]["description"], entry["kind"]) == ("ada", "a count", "charge")
     lines = [json.loads(line) for line in said("ledger", "export", "--ledger", path).splitlines()]
-    assert lines[3] == shown
+    assert lines[3] == entry
     assert len(lines) == 15
     assert "no entry 99" in refused("ledger", "show", "99", "--ledger", path)
 
@@ -126,21 +126,21 @@ def test_verify_rejects_a_changed_ledger(path):
 
 @pytest.mark.slow
 def test_label_is_the_same_in_every_format(path, tmp_path):
-    given = ("report", "--ledger", path, "--account", "visits", "--format")
-    facts = json.loads(said(*given, "json"))
+    command = ("report", "--ledger", path, "--account", "visits", "--format")
+    facts = json.loads(said(*command, "json"))
     assert (facts["unit"], facts["neighbours"], facts["promise"]["epsilon"]) == ("patient", "add/remove", "3")
     assert [each["what"] for each in facts["releases"]] == ["a count", "sums", "training"]
     assert facts["non-private accesses"] == 1
-    written = said(*given, "text")
-    assert "protected: one patient (add/remove)" in written
-    assert "20 × ((Gaussian μ = 1) of a Poisson sample, rate 0.01)" in written
-    assert '"unit": "patient"' in said(*given, "yaml").splitlines()
-    said(*given, "html", "--output", str(tmp_path / "label.html"))
+    contents = said(*command, "text")
+    assert "protected: one patient (add/remove)" in contents
+    assert "20 × ((Gaussian μ = 1) of a Poisson sample, rate 0.01)" in contents
+    assert '"unit": "patient"' in said(*command, "yaml").splitlines()
+    said(*command, "html", "--output", str(tmp_path / "label.html"))
     page = (tmp_path / "label.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert ">training</code>" in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
-    assert "# Privacy label of visits" in said(*given, "md")
+    assert "# Privacy label of visits" in said(*command, "md")
 
 
 FIELDS = {
@@ -161,8 +161,8 @@ FIELDS = {
 @pytest.mark.slow
 def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = ("report", "--ledger", path, "--account", "visits", "--format")
-    facts = json.loads(said(*given, "json"))
+    command = ("report", "--ledger", path, "--account", "visits", "--format")
+    facts = json.loads(said(*command, "json"))
     assert {part: set(values) for part, values in facts["deployment"].items()} == {
         part: set(names.split()) for part, names in FIELDS.items()
     }
@@ -171,26 +171,26 @@ def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
     assert facts["deployment"]["dp_flavor"]["name"] == "Approximate DP"
     assert "1 non-private accesses" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
     assert facts["deployment"]["product"]["intended_use"] == "not stated"
-    asked = facts["NIST SP 800-226"]
-    assert "at most ε = 3, δ = 1e-6; spent ε = 1.239" in asked["privacy parameters"]
+    registry = facts["NIST SP 800-226"]
+    assert "at most ε = 3, δ = 1e-6; spent ε = 1.239" in registry["privacy parameters"]
     for name in (
         *("unit of privacy", "correctness", "utility", "bias", "query model", "trust model", "side channels"),
         *("access control", "data security", "data collection exposure"),
     ):
-        assert asked[name]
+        assert registry[name]
     Path("hubbub.toml").write_text(
         '[about]\nuse = "planning"\nsecurity = "a locked room"\n'
         '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
     )
     Path("visits.csv").write_text("patient\n1\n")
-    facts = json.loads(said(*given, "json"))
+    facts = json.loads(said(*command, "json"))
     assert facts["deployment"]["product"]["intended_use"] == "planning"
     assert facts["NIST SP 800-226"]["data security"] == "a locked room"
     for form in ("text", "yaml", "html"):
-        assert "a locked room" in said(*given, form)
-    assert "<polyline" in said(*given, "html")
+        assert "a locked room" in said(*command, form)
+    assert "<polyline" in said(*command, "html")
     Path("hubbub.toml").write_text(Path("hubbub.toml").read_text().replace("use =", "purpose ="))
-    assert "about.purpose is not known" in refused(*given, "json")
+    assert "about.purpose is not known" in refused(*command, "json")
 
 
 def test_burn_down_chart_has_about_a_dozen_points(tmp_path):
@@ -227,7 +227,7 @@ def test_missing_ledger_is_reported_and_not_created(tmp_path):
 
 def test_budget_for_a_small_population_states_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = (
+    registry = (
         "budget",
         "open",
         "v",
@@ -240,8 +240,8 @@ def test_budget_for_a_small_population_states_it(tmp_path, monkeypatch):
         "--ledger",
         "v.ledger",
     )
-    assert "or the number of people as --population" in run(*asked).stderr
-    assert run(*asked, "--population", "20").code == 0
+    assert "or the number of people as --population" in run(*registry).stderr
+    assert run(*registry, "--population", "20").code == 0
     granted = ("budget", "grant", "ada", "--epsilon", "1", "--delta", "0.01", "--ledger", "v.ledger")
     assert run(*granted).code == 3
     assert run(*granted, "--population", "20").code == 0

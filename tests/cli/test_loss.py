@@ -56,13 +56,13 @@ def test_training_run_shows_bounds_method_and_meaning():
 
 
 def test_json_has_the_same_numbers():
-    found = answer_of(*TRAINING[1:], "--delta", "1e-5")
-    assert found["epsilon"]["lower"] <= TRUTH <= found["epsilon"]["upper"]
-    assert found["epsilon"]["how"] == "Fourier integral"
-    assert found["epsilon"]["loose"] is False
-    assert found["asked"] == {"delta": 1e-5}
-    assert 0.2244 < found["advantage"] < 0.2245
-    assert any("50 % becomes at most" in line for line in found["meaning"])
+    answer = answer_of(*TRAINING[1:], "--delta", "1e-5")
+    assert answer["epsilon"]["lower"] <= TRUTH <= answer["epsilon"]["upper"]
+    assert answer["epsilon"]["how"] == "Fourier integral"
+    assert answer["epsilon"]["loose"] is False
+    assert answer["asked"] == {"delta": 1e-5}
+    assert 0.2244 < answer["advantage"] < 0.2245
+    assert any("50 % becomes at most" in line for line in answer["meaning"])
 
 
 def test_renyi_bound_is_labelled_loose():
@@ -99,18 +99,18 @@ def test_renyi_bound_is_labelled_loose():
     ],
 )
 def test_every_mechanism_option_is_accounted(words, loss):
-    found = answer_of(*words, "--delta", "1e-4")
+    answer = answer_of(*words, "--delta", "1e-4")
     bounds = loss.epsilon_bounds(Fraction(1, 10**4))
-    assert (found["epsilon"]["lower"], found["epsilon"]["upper"]) == tuple(bounds)
-    assert found["epsilon"]["how"] == bounds.method
-    assert found["loss"] == str(loss)
-    assert found["advantage"] == loss.advantage()
+    assert (answer["epsilon"]["lower"], answer["epsilon"]["upper"]) == tuple(bounds)
+    assert answer["epsilon"]["how"] == bounds.method
+    assert answer["loss"] == str(loss)
+    assert answer["advantage"] == loss.advantage()
 
 
 def test_sampling_applies_to_each_mechanism():
-    found = answer_of("--pure", "1", "--pure", "2", "--rate", "1/10", "--delta", "1e-4")
+    answer = answer_of("--pure", "1", "--pure", "2", "--rate", "1/10", "--delta", "1e-4")
     one, other = (PrivacyLoss.pure(epsilon).poisson_subsampled(Fraction(1, 10)) for epsilon in (1, 2))
-    assert found["loss"] == str(one + other)
+    assert answer["loss"] == str(one + other)
 
 
 def test_delta_at_a_given_epsilon_is_shown():
@@ -119,16 +119,16 @@ def test_delta_at_a_given_epsilon_is_shown():
     assert Fraction(lower) <= Fraction("0.12693673750664397") <= Fraction(upper)
     assert out.stdout.startswith("δ ")
     assert "at ε       1" in out.stdout
-    found = answer_of("--gaussian", "1", "--epsilon", "1")
-    assert found["delta"]["lower"] <= 0.12693673750664397 <= found["delta"]["upper"]
-    assert found["asked"] == {"epsilon": 1.0}
+    answer = answer_of("--gaussian", "1", "--epsilon", "1")
+    assert answer["delta"]["lower"] <= 0.12693673750664397 <= answer["delta"]["upper"]
+    assert answer["asked"] == {"epsilon": 1.0}
 
 
 def test_pure_losses_need_no_delta():
-    found = answer_of("--pure", "0.1", "--pure", "0.2")
-    assert found["epsilon"]["upper"] == pytest.approx(0.3)
-    assert found["epsilon"]["upper"] >= Fraction(3, 10)
-    assert found["asked"] == {"delta": 0.0}
+    answer = answer_of("--pure", "0.1", "--pure", "0.2")
+    assert answer["epsilon"]["upper"] == pytest.approx(0.3)
+    assert answer["epsilon"]["upper"] >= Fraction(3, 10)
+    assert answer["asked"] == {"delta": 0.0}
     assert "0.3  at most" in run("loss", "--pure", "0.1", "--pure", "0.2").stdout
 
 
@@ -155,11 +155,11 @@ def test_infinite_epsilon_is_null_in_json():
     ],
 )
 def test_calibrated_noise_meets_the_target_and_less_does_not(kind, extra, truth):
-    found = answer_of("--find", kind, "--epsilon", "1", *extra)
-    value = found["found"][kind]
+    answer = answer_of("--find", kind, "--epsilon", "1", *extra)
+    value = answer["found"][kind]
     if truth is not None:
         assert value == pytest.approx(truth, rel=1e-8)
-    assert 0.999 < found["epsilon"]["upper"] <= 1
+    assert 0.999 < answer["epsilon"]["upper"] <= 1
     less = Fraction(value) * (Fraction(101, 100) if kind in {"pure", "zcdp"} else Fraction(99, 100))
     assert answer_of(f"--{kind}", str(less), *(extra or ("--delta", "0")))["epsilon"]["upper"] > 1
 
@@ -188,13 +188,13 @@ def test_round_noise_multiplier_is_shown_without_digits():
 def test_tradeoff_curve_is_shown_as_table_and_json():
     out = run("loss", "--gaussian", "1", "--tradeoff")
     assert "0.907637" in out.stdout  # 0.9076378…, down
-    found = answer_of("--gaussian", "1", "--tradeoff", "--alpha", "1/100", "--alpha", "0.5")
+    answer = answer_of("--gaussian", "1", "--tradeoff", "--alpha", "1/100", "--alpha", "0.5")
     loss = PrivacyLoss.gaussian(1)
-    assert found["tradeoff"] == [
+    assert answer["tradeoff"] == [
         {"alpha": 0.01, "beta": loss.tradeoff(Fraction(1, 100))},
         {"alpha": 0.5, "beta": loss.tradeoff(Fraction(1, 2))},
     ]
-    assert "epsilon" not in found
+    assert "epsilon" not in answer
 
 
 @pytest.mark.slow
@@ -228,8 +228,8 @@ def test_pictures_are_well_formed(words, title):
 
 def test_chart_marks_the_given_point():
     assert "ε = 4.37718" in run("loss", "--gaussian", "1", "--delta", "1e-5", "--format", "svg").stdout
-    asked = run("loss", "--gaussian", "1", "--epsilon", "1", "--format", "svg").stdout
-    assert re.search(r"ε = 1(\.00001)? at δ = 0\.126937", asked)
+    answer = run("loss", "--gaussian", "1", "--epsilon", "1", "--format", "svg").stdout
+    assert re.search(r"ε = 1(\.00001)? at δ = 0\.126937", answer)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "svg"])
@@ -470,15 +470,15 @@ def examples():
 
 
 def test_help_has_examples_of_each_use():
-    shown = "\n".join(examples())
+    text = "\n".join(examples())
     for words in ("--rate", "--epsilon", "--find", "--shuffled", "--tradeoff", "json", "svg"):
-        assert words in shown
+        assert words in text
 
 
 def test_help_names_the_python_equivalent():
-    shown = " ".join(run("loss", "--help").stdout.split())
-    assert "Loss.gaussian takes μ = 1/σ" in shown
-    assert "Loss.laplace takes ε = 1/scale" in shown
+    text = " ".join(run("loss", "--help").stdout.split())
+    assert "Loss.gaussian takes μ = 1/σ" in text
+    assert "Loss.laplace takes ε = 1/scale" in text
 
 
 @pytest.mark.parametrize("line", examples())

@@ -85,9 +85,9 @@ def test_synthetic_rows_from_data_are_charged_and_can_be_made_again(people):
     again = run("synthesize", "model.synopsis", "--rows", "7", "--output", "more.csv")
     assert again.code == 0, again.stderr
     assert len((people / "more.csv").read_text().splitlines()) == 8
-    asked = run("query", "model.synopsis", "SELECT COUNT(*) AS n FROM people")
-    assert asked.code == 2
-    assert "synthetic rows" in asked.stderr
+    answer = run("query", "model.synopsis", "SELECT COUNT(*) AS n FROM people")
+    assert answer.code == 2
+    assert "synthetic rows" in answer.stderr
 
 
 def test_synthetic_rows_need_a_price_and_a_file_format(people):

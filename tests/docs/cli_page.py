@@ -29,9 +29,9 @@ _COMMAND = ("-m", "typer", "hubbub.cli.app", "utils", "docs", "--name", "hubbub"
 
 def make_page() -> str:
     """Return the page as Markdown."""
-    made = subprocess.run([sys.executable, *_COMMAND], capture_output=True, text=True, check=True).stdout
+    page = subprocess.run([sys.executable, *_COMMAND], capture_output=True, text=True, check=True).stdout
     # The generator escapes for HTML, also inside code, where Markdown shows the escapes.
-    _, _, commands = html.unescape(made).partition("\n")
+    _, _, commands = html.unescape(page).partition("\n")
     return f"{HEAD}{_fence_examples(commands)}".rstrip() + "\n"
 
 

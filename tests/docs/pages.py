@@ -71,17 +71,17 @@ class Block:
 def read_blocks(page: Path) -> list[Block]:
     """The blocks of a page that run, each with the output that the page shows for it."""
     text = page.read_text(encoding="utf-8")
-    found: list[Block] = []
+    results: list[Block] = []
     for match in _FENCE.finditer(text):
         language, line = match["language"], text.count("\n", 0, match.start("language")) + 1
         body = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
         if language in SHOWN:
-            assert found, f"{page.name}:{line}: output without a block that shows it"
-            last = found.pop()
-            found.append(Block(last.language, last.text, last.line, body, language == "noisy-output"))
+            assert results, f"{page.name}:{line}: output without a block that shows it"
+            last = results.pop()
+            results.append(Block(last.language, last.text, last.line, body, language == "noisy-output"))
         elif language in RUN and not match["mark"]:
-            found.append(Block(language, body, line))
-    return found
+            results.append(Block(language, body, line))
+    return results
 
 
 def run_page(page: Path, folder: Path) -> list[tuple[Block, str]]:
@@ -98,8 +98,8 @@ def run_page(page: Path, folder: Path) -> list[tuple[Block, str]]:
         check=False,
     )
     if done.returncode:
-        begun = [int(line) for line in done.stderr.splitlines() if line.isdigit()]
-        where = f"{page.name}:{blocks[begun[-1]].line}" if begun else page.name
+        start = [int(line) for line in done.stderr.splitlines() if line.isdigit()]
+        where = f"{page.name}:{blocks[start[-1]].line}" if start else page.name
         raise AssertionError(f"{where} does not run:\n{done.stderr}")
     return list(zip(blocks, json.loads(done.stdout), strict=True))
 
@@ -117,8 +117,8 @@ def agrees(block: Block, printed: str) -> bool:
         r"(?:(?s:.*)\n)?" if line.strip() == "…" else re.escape(line) + "\n"
         for line in _lines(block.output, is_noisy=block.is_noisy)
     )
-    shown = "".join(f"{line}\n" for line in _lines(printed, is_noisy=block.is_noisy))
-    return re.fullmatch(pattern, shown) is not None
+    text = "".join(f"{line}\n" for line in _lines(printed, is_noisy=block.is_noisy))
+    return re.fullmatch(pattern, text) is not None
 
 
 def _lines(text: str, *, is_noisy: bool) -> list[str]:

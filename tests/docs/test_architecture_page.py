@@ -17,8 +17,8 @@ PATHS = sorted(
 @pytest.mark.parametrize("path", PATHS)
 def test_paths_exist(path):
     home = ROOT if path.startswith(("tests/", "docs/", "website/")) else ROOT / "src" / "hubbub"
-    found = home / path
-    assert found.is_dir() if path.endswith("/") else found.is_file()
+    result = home / path
+    assert result.is_dir() if path.endswith("/") else result.is_file()
 
 
 def test_every_large_layer_is_in_the_picture():

@@ -14,8 +14,8 @@ OF_TORCH = {"_values"}
 
 def number(pattern):
     """The limit that the page states."""
-    (found,) = re.findall(pattern, PAGE)
-    return int(found)
+    (result,) = re.findall(pattern, PAGE)
+    return int(result)
 
 
 def is_private(name):
@@ -73,9 +73,9 @@ def test_paths_in_conftest_exist(name, root):
 
 def test_names_of_tests_begin_with_their_subject():
     dialect = re.compile(r"def (test_(?:(?:what|who|whose|nor|it)_\w+|\w+_(?:whose|told|so_many)_\w+))")
-    found = {
+    results = {
         str(path.relative_to(ROOT)): names
         for path in (ROOT / "tests").rglob("test_*.py")
         if (names := dialect.findall(path.read_text(encoding="utf-8")))
     }
-    assert found == {}, "say what holds: test_gaussian_defaults_to_one_coordinate"
+    assert results == {}, "say what holds: test_gaussian_defaults_to_one_coordinate"

@@ -13,9 +13,9 @@ SECTION = PAGE
 
 def test_example_of_the_page_runs():
     rows = np.arange(600).reshape(-1, 2) % 10 / 10
-    given = {"X": rows, "y": np.where(rows[:, 0] > 0.5, "yes", "no"), "X_new": rows[:3]}
-    exec(re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[0], given)  # noqa: S102 - our own page
-    assert given["model"].loss_ == given["model"].receipt_.loss == given["account"].receipts[0].loss
+    options = {"X": rows, "y": np.where(rows[:, 0] > 0.5, "yes", "no"), "X_new": rows[:3]}
+    exec(re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)[0], options)  # noqa: S102 - our own page
+    assert options["model"].loss_ == options["model"].receipt_.loss == options["account"].receipts[0].loss
 
 
 def test_every_estimator_is_in_the_table():

@@ -53,8 +53,8 @@ def test_documents_of_a_query_follow_their_schemas(opened):
     follows(
         "plan", json.loads(run("plan", "visits.csv", QUESTION, "--epsilon", "1", "--format", "json").stdout)
     )
-    asked = run("query", "visits.csv", QUESTION, "--epsilon", "1", "--output", "answers.json")
-    assert asked.code == 0, asked.stderr
+    answer = run("query", "visits.csv", QUESTION, "--epsilon", "1", "--output", "answers.json")
+    assert answer.code == 0, answer.stderr
     table = json.loads(Path("answers.json").read_text())
     follows("table", table)
     from_ledger = {"entry", "as of", "version", "asked before"}
@@ -88,5 +88,5 @@ def test_stored_results_synopses_and_audits_follow_their_schemas(opened):
         synopsis = data.plan_synopsis(workload=1, epsilon=1, delta=0, columns=["town"]).run().value
     follows("result", json.loads(result.to_json()))
     follows("synopsis", json.loads(synopsis.to_json()))
-    found = audit(lambda database: len(database) + int(discrete_laplace(1)), epsilon=1, samples=200)
-    follows("audit", json.loads(found.to_json()))
+    finding = audit(lambda database: len(database) + int(discrete_laplace(1)), epsilon=1, samples=200)
+    follows("audit", json.loads(finding.to_json()))

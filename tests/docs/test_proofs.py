@@ -22,17 +22,17 @@ LINE = re.compile(r"^ *Proof: (docs/proofs/[\w-]+\.md)$", re.MULTILINE)
 
 
 def submodules(package):
-    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        yield importlib.import_module(found.name)
+    for result in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        yield importlib.import_module(result.name)
 
 
 def mechanisms():
     """Every subclass of Mechanism that is defined in hubbub.mechanisms."""
     for module in submodules(hubbub.mechanisms):
-        for _, found in inspect.getmembers(module, inspect.isclass):
-            is_own = found.__module__ == module.__name__ and found is not Mechanism
-            if is_own and issubclass(found, Mechanism):
-                yield found
+        for _, result in inspect.getmembers(module, inspect.isclass):
+            is_own = result.__module__ == module.__name__ and result is not Mechanism
+            if is_own and issubclass(result, Mechanism):
+                yield result
 
 
 def functions(module):

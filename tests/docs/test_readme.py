@@ -65,8 +65,8 @@ def test_textbook_is_cited():
 
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)`", page.read_text())}
-    assert named <= targets
+    by_name = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)`", page.read_text())}
+    assert by_name <= targets
     assert {"demo", "test", "quick", "check", "bench"} <= targets
 
 

@@ -30,15 +30,15 @@ class Links(html.parser.HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        named = dict(attributes)
-        if named.get("id"):
-            self.places.add(named["id"])
-        if tag == "a" and named.get("href"):
-            self.links.add(named["href"])
-        if tag in {"script", "img", "iframe", "source"} and named.get("src"):
-            self.loads.add(named["src"])
-        if tag == "link" and named.get("href") and named.get("rel") != "canonical":
-            self.loads.add(named["href"])
+        values = dict(attributes)
+        if values.get("id"):
+            self.places.add(values["id"])
+        if tag == "a" and values.get("href"):
+            self.links.add(values["href"])
+        if tag in {"script", "img", "iframe", "source"} and values.get("src"):
+            self.loads.add(values["src"])
+        if tag == "link" and values.get("href") and values.get("rel") != "canonical":
+            self.loads.add(values["href"])
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +90,13 @@ def test_every_public_name_is_in_the_reference(site):
 def test_every_page_is_in_the_menu_once():
     listed = list_pages()
     assert len(listed) == len(set(listed))
-    made = {*OUTSIDE.values(), "api/"}
+    pages = {*OUTSIDE.values(), "api/"}
     for page in DOCS.rglob("*.md"):
         name = str(page.relative_to(DOCS))
         if page.name != "README.md":
             assert name in listed or f"{name.split('/', maxsplit=1)[0]}/" in listed, name
     for name in listed:
-        assert name in made or (DOCS / name).exists(), name
+        assert name in pages or (DOCS / name).exists(), name
 
 
 @pytest.mark.slow

@@ -25,9 +25,9 @@ def functions(path):
 @pytest.mark.parametrize("path", CODE)
 def test_named_code_exists(path):
     module, name = path.split(":")
-    found = importlib.import_module(module)
+    result = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
+        result = getattr(result, part)
 
 
 @pytest.mark.parametrize("path", TESTS)

@@ -70,8 +70,8 @@ def test_run_resumes_from_its_checkpoint(said):
 
 
 def test_audit_on_the_page_finds_nothing(said):
-    found = said("audit_training(")["found"]
-    assert found.epsilon_lower <= found.epsilon_upper
+    result = said("audit_training(")["found"]
+    assert result.epsilon_lower <= result.epsilon_upper
 
 
 def test_all_public_names_are_on_the_page():

@@ -22,7 +22,7 @@ def session():
     """One Spark for all tests: it takes seconds to start."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     needed("" if shutil.which("java") else "Java is not installed")
-    with in_memory() as made, warnings.catch_warnings():
+    with in_memory() as postgres, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 
@@ -33,8 +33,8 @@ def session():
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": f"{made}/warehouse",
-            "spark.local.dir": made,
+            "spark.sql.warehouse.dir": f"{postgres}/warehouse",
+            "spark.local.dir": postgres,
             # It remembers a thousand queries for pages that nobody looks at, and is asked many thousands.
             "spark.driver.memory": "2g",
             **dict.fromkeys(("spark.sql.ui.retainedExecutions", "spark.ui.retainedJobs"), "10"),
@@ -57,7 +57,7 @@ def session():
 @pytest.fixture(scope="session")
 def tables_in(request):
     """Make tables in an engine, which is named."""
-    made = []
+    rows = []
 
     def at(name):
         if name == "DuckDB":
@@ -66,10 +66,10 @@ def tables_in(request):
             tables = PostgreSQLTables(request.getfixturevalue("server").address())
         else:
             tables = SparkTables(request.getfixturevalue("session"))
-        made.append(tables)
+        rows.append(tables)
         return tables
 
     yield at
-    for tables in made:
+    for tables in rows:
         with suppress(Exception):  # its server may have been stopped before
             tables.close()

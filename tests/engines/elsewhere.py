@@ -55,31 +55,31 @@ def visits(spark, folder):
     return spark.read.parquet(path)
 
 
-def opened(frame, **given):
+def opened(frame, **options):
     known = {"keys": {"region": ["North", "South"]}, "bounds": {"cost": (0, 100)}, "rows_per_unit": 10}
-    return hb.open(frame, table="visits", unit="patient", **known | given)
+    return hb.open(frame, table="visits", unit="patient", **known | options)
 
 
 def check(data, *, meanwhile=lambda word: None):
     """The answer is the one that it should be, and it is charged once."""
     before = len(data.account.receipts)
-    found = data.run(data.sql(BY_REGION, epsilon=100, allow_large_epsilon=True), meanwhile).value
-    assert all(abs(n - ROWS / 3) < 100 for n in found["n"]), found
-    assert all(abs(c - 48) < 1 for c in found["c"]), found
+    result = data.run(data.sql(BY_REGION, epsilon=100, allow_large_epsilon=True), meanwhile).value
+    assert all(abs(n - ROWS / 3) < 100 for n in result["n"]), result
+    assert all(abs(c - 48) < 1 for c in result["c"]), result
     assert len(data.account.receipts) == before + 1
 
 
 def fails(data):
     """It fails in our own words, and what was charged stays charged."""
     plan, before = data.sql(BY_REGION, epsilon=1), len(data.account.receipts)
-    said = ""
+    message = ""
     try:
         data.run(plan)
     except EngineFailed as problem:
-        said = str(problem)
-    assert "charged stays charged" in said, said
-    assert SECRET not in said, said
-    assert "SELECT" not in said, said
+        message = str(problem)
+    assert "charged stays charged" in message, message
+    assert SECRET not in message, message
+    assert "SELECT" not in message, message
     assert len(data.account.receipts) == before + 1
 
 
@@ -103,8 +103,8 @@ def daemon(folder, *words):
 
 
 def children(process):
-    found = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for each in found for child in each.read_text().split()]
+    result = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for each in result for child in each.read_text().split()]
 
 
 def executors(workers):
@@ -179,9 +179,9 @@ def connect(folder):
     frame.createOrReplaceTempView("visits")
     check(opened(spark))
     many = ["North", *(f"k{number}" for number in range(20_000)), "South"]
-    found = opened(frame, keys={"region": many})
+    result = opened(frame, keys={"region": many})
     assert len(
-        found.run(found.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=9)).value
+        result.run(result.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=9)).value
     ) == len(many)
     left = [row[1] for row in spark.sql("SHOW VIEWS").collect()]
     assert not [name for name in left if name.startswith("_hubbub")], left

@@ -16,9 +16,9 @@ def runs(what):
     """In a process of its own, which has its own Spark."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     needed("" if shutil.which("java") else "Java is not installed")
-    with in_memory() as made:
+    with in_memory() as server:
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), what, made], capture_output=True, text=True, check=False
+            [sys.executable, str(PROGRAM), what, server], capture_output=True, text=True, check=False
         )
     assert "all is well" in done.stdout, done.stderr[-3000:]
 

@@ -23,16 +23,16 @@ QUERIES = (
 
 @pytest.fixture
 def connection():
-    with duckdb.connect() as made:
-        made.execute(
+    with duckdb.connect() as database:
+        database.execute(
             "CREATE TABLE visits AS SELECT i % 300 AS patient, (i * 7919 % 1000) / 10.0::DOUBLE AS cost, "
             "['North', 'South', 'East'][1 + i % 3] AS region FROM range(2000) r(i)"
         )
-        made.execute(
+        database.execute(
             "INSERT INTO visits "
             "VALUES (1, 'nan'::DOUBLE, 'North'), (2, 'inf'::DOUBLE, NULL), (NULL, 5, 'East')"
         )
-        yield made
+        yield database
 
 
 def dataset(engine):
@@ -76,5 +76,5 @@ def test_example_is_as_short_as_the_page_says():
     hooks = [line.split("(")[0].split()[-1] for line in text.splitlines() if line.startswith("    def _")]
     assert all(f"`{name}`" in page for name in hooks if name != "__init__")
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    written = {line.partition("#")[0].strip() for line in text.splitlines()}
-    assert {line.partition("#")[0].strip() for line in block.splitlines()} <= written
+    contents = {line.partition("#")[0].strip() for line in text.splitlines()}
+    assert {line.partition("#")[0].strip() for line in block.splitlines()} <= contents

@@ -46,11 +46,11 @@ def file_of(raw, name="t.csv"):
 def ours(raw, width, **how):
     """The rows by the definition."""
     path = file_of(raw)
-    found = [
+    results = [
         row for piece in read_batches(path, make_csv_format(**how), width) for row in zip(*piece, strict=True)
     ]
     path.unlink()
-    return found
+    return results
 
 
 def engine_rows(path, **given):
@@ -76,25 +76,25 @@ def test_without_quotes_a_line_changes_only_its_own_row(lines, place, other, end
 
 @given(st.lists(LINE, max_size=6), st.integers(1, 3))
 def test_every_nonempty_line_is_a_row(lines, width):
-    found = ours(b"\n".join([b"a,b,c", *lines, b""]), width, has_quotes=False)
-    assert len(found) == len([line for line in lines if width == 1 or line not in {b"", b"\r"}])
-    assert all(len(row) == width for row in found)
+    result = ours(b"\n".join([b"a,b,c", *lines, b""]), width, has_quotes=False)
+    assert len(result) == len([line for line in lines if width == 1 or line not in {b"", b"\r"}])
+    assert all(len(row) == width for row in result)
 
 
 @given(st.lists(st.tuples(FIELD, FIELD), max_size=5), st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
 def test_conforming_files_round_trip(rows, quoting):
     out = io.StringIO(newline="")
     csv.writer(out, quoting=quoting).writerows([("a", "b"), *rows])
-    wanted = [tuple(field or None for field in row) for row in rows]
-    assert ours(out.getvalue().encode(), 2) == wanted
-    assert ours(out.getvalue().encode("utf-16"), 2, encoding="utf-16") == wanted
+    expected = [tuple(field or None for field in row) for row in rows]
+    assert ours(out.getvalue().encode(), 2) == expected
+    assert ours(out.getvalue().encode("utf-16"), 2, encoding="utf-16") == expected
 
 
 @given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
 def test_fast_line_split_equals_parser(raw, quotes, width):
-    found = ours(b"a,b,c\n" + raw, width, has_quotes=quotes)
+    result = ours(b"a,b,c\n" + raw, width, has_quotes=quotes)
     with mock.patch("hubbub.engines.csv_rows._split_line", return_value=None):
-        assert ours(b"a,b,c\n" + raw, width, has_quotes=quotes) == found
+        assert ours(b"a,b,c\n" + raw, width, has_quotes=quotes) == result
 
 
 @given(st.lists(NASTY, max_size=40).map(b"".join), st.booleans(), st.integers(1, 3))
@@ -126,9 +126,9 @@ def test_duckdb_reads_plain_files_as_defined(rows, are_quoted, end, has_end, has
     text = end.join(["a,b", *(",".join(map(quote, row)) for row in rows)]) + (end if has_end else "")
     path = file_of(text.encode())
     how = make_csv_format(has_quotes=has_quotes)
-    found = detect_plain(path, how, 2)
+    result = detect_plain(path, how, 2)
     if rows and end == "\n":
-        assert found is not None
+        assert result is not None
     assert Counter(engine_rows(path, quotes=has_quotes)) == Counter(
         row for piece in read_batches(path, how, 2) for row in zip(*piece, strict=True)
     )
@@ -152,7 +152,7 @@ def test_overlong_field_is_null(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("raw", "encoding", "wanted"),
+    ("raw", "encoding", "expected"),
     [
         ("é,b\nü,1\n".encode("latin-1"), "latin-1", [("ü", "1")]),
         ("é,b\n€,1\n".encode("cp1252"), "cp1252", [("€", "1")]),
@@ -163,8 +163,8 @@ def test_overlong_field_is_null(monkeypatch):
         (b"a,b\n\xfc,1\n", "utf-8", [("\ufffd", "1")]),
     ],
 )
-def test_encoding_is_declared(raw, encoding, wanted):
-    assert engine_rows(file_of(raw), encoding=encoding) == wanted
+def test_encoding_is_declared(raw, encoding, expected):
+    assert engine_rows(file_of(raw), encoding=encoding) == expected
 
 
 @pytest.mark.parametrize("encoding", ["cp864", "shift_jis_2004", "shift_jisx0213", "shift_jis", "cp1252"])
@@ -228,9 +228,9 @@ def test_plain_and_other_files_of_one_pattern_are_read_together(tmp_path):
     (tmp_path / "t2.csv").write_bytes(b"a,b\r\n5,6\r\n")
     (tmp_path / "t3.csv").write_bytes(b'a,b\n"7","8"\n')
     (tmp_path / "t4.csv").write_bytes(b"a,b\n9,\xff\n10\n")
-    found = engine_rows(tmp_path / "t*.csv")
-    wanted = [("1", "2"), ("3", "4"), ("5", "6"), ("7", "8"), ("9", "\ufffd"), ("10", None)]
-    assert Counter(found) == Counter(wanted)
+    result = engine_rows(tmp_path / "t*.csv")
+    expected = [("1", "2"), ("3", "4"), ("5", "6"), ("7", "8"), ("9", "\ufffd"), ("10", None)]
+    assert Counter(result) == Counter(expected)
 
 
 def test_file_of_many_blocks_is_read_as_defined(tmp_path):
@@ -331,8 +331,8 @@ def test_objects_of_a_frame_become_texts_individually():
         {"who": range(5), "o": pd.Series([Bad(), "\ud800", None, float("nan"), 7], dtype=object)}
     )
     with hb.open(frame, unit="who") as data:
-        found = connection_of(data).execute("SELECT o FROM data ORDER BY who").fetchall()
-    assert found == [("\ufffd",), ("?",), (None,), (None,), ("7",)]
+        rows = connection_of(data).execute("SELECT o FROM data ORDER BY who").fetchall()
+    assert rows == [("\ufffd",), ("?",), (None,), (None,), ("7",)]
 
 
 @pytest.mark.parametrize("make", [pa.Table.to_reader, dataset.dataset, lambda t: t.to_batches()[0]])
@@ -489,18 +489,18 @@ def test_integer_unit_in_parquet_matches_text_unit_in_csv(places, tmp_path):
     odd = ["2.5", "x", "", "1e0", "9" * 39, "--2", "+-2", "\u0662", "2\r", "nan", '"2\n"']
     (tmp_path / "p.csv").write_text("who,x\n" + "".join(f"{who},1\n" for who in whole + odd))
     paths = {"v": 'path = "v.parquet"\nunit = "who"\n', "p": 'path = "p.csv"\nunit = "who"\n'}
-    made = "rows_per_unit = 9\n" + "".join(f"[tables.{name}]\n{paths[name]}" for name in places)
-    (tmp_path / "hubbub.toml").write_text(made)
+    config_text = "rows_per_unit = 9\n" + "".join(f"[tables.{name}]\n{paths[name]}" for name in places)
+    (tmp_path / "hubbub.toml").write_text(config_text)
     with pytest.raises(InvalidInput, match=r'declare who = "number" there'):
         hb.open(tmp_path / "hubbub.toml")
-    (tmp_path / "hubbub.toml").write_text(made + '[tables.p.types]\nwho = "number"\n')
+    (tmp_path / "hubbub.toml").write_text(config_text + '[tables.p.types]\nwho = "number"\n')
     data = hb.open(tmp_path / "hubbub.toml")
-    asked = {
+    requests = {
         "SELECT COUNT(*) AS n FROM v JOIN p USING (who)": len(whole),
         "SELECT COUNT(*) AS n FROM p": len(whole),
         "SELECT COUNT(DISTINCT who) AS n FROM p": 3,
     }
-    for text, count in asked.items():
+    for text, count in requests.items():
         plan = data.sql(text, epsilon=1000, allow_large_epsilon=True)
         assert round(plan.run().value["n"][0]) == count
 
@@ -568,7 +568,7 @@ def test_functions_are_checked_again_only_after_a_change():
 
 
 @pytest.mark.parametrize(
-    ("made", "match"),
+    ("config_text", "match"),
     [
         ("CREATE VIEW t AS SELECT * FROM s", "no table of the database"),
         ("CREATE TABLE t (who INT, y INT GENERATED ALWAYS AS (who + 1))", "no table of the database"),
@@ -578,9 +578,9 @@ def test_functions_are_checked_again_only_after_a_change():
         ("CREATE TABLE t AS FROM s; SET GLOBAL default_null_order = 'nulls_first'", "null_order"),
     ],
 )
-def test_objects_that_could_fail_or_change_a_query_are_refused(made, match):
+def test_objects_that_could_fail_or_change_a_query_are_refused(config_text, match):
     connection = duckdb.connect()
-    connection.execute(f"CREATE TABLE s AS SELECT 1 AS who; {made}")
+    connection.execute(f"CREATE TABLE s AS SELECT 1 AS who; {config_text}")
     with pytest.raises(InvalidInput, match=match):
         hb.open(connection, unit="who", table="t")
 
@@ -709,8 +709,8 @@ def test_pandas_and_numpy_datetimes_are_keys():
     moments = pd.date_range("2024-01-01", periods=3, freq="h")
     plain_keys = tuple(moment.to_pydatetime() for moment in moments)
     for given_keys in (moments, list(moments.to_numpy()), list(moments.to_numpy().astype("M8[s]"))):
-        found = parse_group_keys(given_keys, "t", Kind.TIMESTAMP)
-        assert found == plain_keys
-        assert {type(key) for key in found} == {type(plain_keys[0])}
+        result = parse_group_keys(given_keys, "t", Kind.TIMESTAMP)
+        assert result == plain_keys
+        assert {type(key) for key in result} == {type(plain_keys[0])}
     days = moments.to_numpy().astype("M8[D]")[:1]
     assert parse_group_keys(list(days), "t", Kind.DATE) == (plain_keys[0].date(),)

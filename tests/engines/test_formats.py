@@ -93,8 +93,8 @@ def test_a_line_changes_its_own_row_with_any_separator(lines, place, other, sepa
 def test_conforming_files_round_trip_with_any_separator(rows, separator):
     out = io.StringIO(newline="")
     csv.writer(out, delimiter=separator).writerows([NAMES, *rows])
-    wanted = [tuple(field or None for field in row) for row in rows]
-    assert csv_rows(out.getvalue().encode(), separator=separator) == wanted
+    expected = [tuple(field or None for field in row) for row in rows]
+    assert csv_rows(out.getvalue().encode(), separator=separator) == expected
 
 
 @pytest.mark.slow
@@ -110,8 +110,8 @@ def test_duckdb_reads_files_as_defined_with_any_separator(rows, separator, has_q
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[ending]
     with written(pack(text.encode()), f"t.csv{ending}") as path:
         how = make_csv_format(has_quotes=has_quotes, separator=separator)
-        wanted = Counter(row for batch in read_batches(path, how, 2) for row in zip(*batch, strict=True))
-        assert Counter(engine_rows(path, quotes=has_quotes, separator=separator)) == wanted
+        expected = Counter(row for batch in read_batches(path, how, 2) for row in zip(*batch, strict=True))
+        assert Counter(engine_rows(path, quotes=has_quotes, separator=separator)) == expected
 
 
 def test_plain_files_are_read_by_duckdb_with_any_separator():
@@ -243,12 +243,12 @@ def test_every_line_that_is_not_blank_is_a_row_of_json(lines):
 )
 def test_json_rows_are_the_same_in_lines_and_in_an_array(values, is_ascii):
     lines = "\n".join(json.dumps(value, ensure_ascii=is_ascii) for value in values)
-    found = json_rows(
+    result = json_rows(
         json.dumps(values, indent=1, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"), "t.json"
     )
-    assert found == json_rows(lines.encode("utf-8", "surrogatepass"))
-    assert len(found) == len(values)
-    for value, row in zip(values, found, strict=True):
+    assert result == json_rows(lines.encode("utf-8", "surrogatepass"))
+    assert len(result) == len(values)
+    for value, row in zip(values, result, strict=True):
         for name, text in zip(NAMES, row, strict=True):
             inner = value.get(name) if isinstance(value, dict) else None
             if isinstance(inner, bool):
@@ -278,9 +278,9 @@ def test_long_rows_of_json_are_null(monkeypatch):
     monkeypatch.setattr("hubbub.engines.json_rows.MAX_FIELD_BYTES", 20)
     monkeypatch.setattr("hubbub.engines.json_rows.CHUNK_BYTES", 7)
     rows = [b'{"a":1}', b'{"a":"' + b"x" * 50 + b'"}', b'{"a":"]\\"["}']
-    wanted = [("1", None), (None, None), (']"[', None)]
-    assert json_rows(b"\n".join(rows)) == wanted
-    assert json_rows(b"\xef\xbb\xbf [" + b",\n".join(rows) + b"] ", "t.json") == wanted
+    expected = [("1", None), (None, None), (']"[', None)]
+    assert json_rows(b"\n".join(rows)) == expected
+    assert json_rows(b"\xef\xbb\xbf [" + b",\n".join(rows) + b"] ", "t.json") == expected
 
 
 def test_columns_of_json_are_those_that_are_declared(tmp_path):
@@ -339,8 +339,8 @@ def trips(tmp_path):
 
 
 def test_folder_names_are_columns_where_declared(trips):
-    found = engine_rows(trips, partitions=["year", "region"], types={"year": "number"})
-    assert Counter(found) == Counter(
+    result = engine_rows(trips, partitions=["year", "region"], types={"year": "number"})
+    assert Counter(result) == Counter(
         (person, cost, year, region)
         for person, cost in ((1.0, "u"), (2.0, "v"))
         for year, region in ((2024.0, "North"), (2025.0, "a/b"), (None, None))

@@ -25,19 +25,19 @@ def owner(server):
     name = f"clinic{next(_NAMES)}"
     with psycopg.connect(server.address(), autocommit=True) as root:
         root.execute(f"CREATE DATABASE {name}")
-    with psycopg.connect(server.address(database=name), autocommit=True) as made:
-        made.execute(
+    with psycopg.connect(server.address(database=name), autocommit=True) as connection:
+        connection.execute(
             "CREATE TABLE visits AS SELECT i % 500 AS patient, "
             f"CASE i % 3 WHEN 0 THEN 'North' WHEN 1 THEN 'South' ELSE '{SECRET}' END AS region, "
             "(i % 97)::double precision AS cost FROM generate_series(1, 5000) AS i"
         )
-        made.address = server.address(database=name)
-        yield made
+        connection.address = server.address(database=name)
+        yield connection
 
 
-def opened(address, **given):
+def opened(address, **options):
     known = {"keys": {"region": ["North", "South"]}, "bounds": {"cost": (0, 100)}, "rows_per_unit": 5}
-    return hb.open(address, table="visits", unit="patient", **known | given)
+    return hb.open(address, table="visits", unit="patient", **known | options)
 
 
 BY_REGION = "SELECT region, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY region"
@@ -45,10 +45,10 @@ BY_REGION = "SELECT region, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY r
 
 def test_server_table_works_like_any_other(owner):
     with opened(owner.address) as data:
-        found = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
-        assert list(found["region"]) == ["North", "South"]
-        assert all(abs(n - 500 * 5 / 2) < 60 for n in found["n"])
-        assert all(abs(c - 48) < 3 for c in found["c"])
+        result = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
+        assert list(result["region"]) == ["North", "South"]
+        assert all(abs(n - 500 * 5 / 2) < 60 for n in result["n"])
+        assert all(abs(c - 48) < 3 for c in result["c"])
 
 
 def test_all_steps_of_a_plan_see_one_snapshot(owner):
@@ -66,9 +66,9 @@ def test_all_steps_of_a_plan_see_one_snapshot(owner):
             if seen.count("counting") == 2:
                 owner.execute("DELETE FROM visits")
 
-        found = data.run(plan, between).value
-        assert abs(found["n"][0] - 500) < 2
-        assert abs(found["c"][0] - 48) < 3
+        result = data.run(plan, between).value
+        assert abs(result["n"][0] - 500) < 2
+        assert abs(result["c"][0] - 48) < 3
         assert (
             data.run(
                 data.sql(
@@ -165,8 +165,8 @@ def test_queries_reach_nothing_else_in_the_server(owner, text):
 def test_keys_and_literals_are_never_parsed_as_sql(owner, key):
     owner.execute("INSERT INTO visits SELECT 1000 + i, %s, 1 FROM generate_series(1, 300) AS i", [key])
     with opened(owner.address, keys={"region": ["North", key]}) as data:
-        found = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
-        assert abs(found["n"][1] - 300) < 20
+        result = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
+        assert abs(result["n"][1] - 300) < 20
         quoted = key.replace("'", "''")
         one = data.run(
             data.sql(
@@ -193,9 +193,9 @@ def test_only_tables_are_opened(owner):
 def test_two_tables_of_one_name_are_refused(owner):
     """One of them would silently replace the other."""
     owner.execute("CREATE SCHEMA other; CREATE TABLE other.visits AS SELECT * FROM visits")
-    for given in ({"table": ["public.visits", "other.visits"]}, {"public": {"VISITS": "other.visits"}}):
+    for options in ({"table": ["public.visits", "other.visits"]}, {"public": {"VISITS": "other.visits"}}):
         with refused(InvalidInput, match="the same name"):
-            hb.open(owner.address, **{"table": "visits", "unit": "patient"} | given)
+            hb.open(owner.address, **{"table": "visits", "unit": "patient"} | options)
 
 
 def test_text_too_long_for_server_functions_is_null(owner):
@@ -323,10 +323,10 @@ def test_keys_do_not_depend_on_server_settings(owner, setting):
     with hb.open(f"{owner.address}?options=-c%20{setting}", **known) as data:
         for column, key in {"raw": "\\xff00", "long": "26:00:00"}.items():
             text = f"SELECT {column}, COUNT(*) AS n FROM odd GROUP BY {column}"
-            found = data.run(
+            result = data.run(
                 data.sql(text, epsilon=100, keys={column: [key, None]}, allow_large_epsilon=True)
             ).value
-            assert [round(n) for n in found["n"]] == [1, 2]
+            assert [round(n) for n in result["n"]] == [1, 2]
 
 
 def test_table_changed_while_waiting_for_its_lock_fails(owner):
@@ -437,8 +437,8 @@ def test_lost_connection_is_reopened(owner):
 
 
 def test_server_killed_during_a_query_fails(tmp_path):
-    with in_memory() as made:
-        server = Server(Path(made))
+    with in_memory() as postgres:
+        server = Server(Path(postgres))
         try:
             with psycopg.connect(server.address(), autocommit=True) as owner:
                 owner.execute(
@@ -502,16 +502,16 @@ def test_failure_is_the_outcome_until_charged_again(owner, tmp_path, fault, is_o
     assert first.account.spent().epsilon == 1
     owner.execute(mended)
     second = opening() if is_opened_anew else first
-    planned = second.sql(text, epsilon=1)
+    plans = second.sql(text, epsilon=1)
     with pytest.raises(EngineFailed) as repeated:
-        second.run(planned)
+        second.run(plans)
     assert str(repeated.value) == str(caught.value)
     assert second.account.spent().epsilon == 1
-    found = second.run(planned, again=True).value
-    assert not found.facts["asked before"]
-    assert abs(found["n"][0] - 500) < 100
+    result = second.run(plans, again=True).value
+    assert not result.facts["asked before"]
+    assert abs(result["n"][0] - 500) < 100
     for later in (first.run(plan), first.run(plan, again=True)):
-        assert later.value.to_dict() == found.to_dict()
+        assert later.value.to_dict() == result.to_dict()
     assert (first.account.spent().epsilon, second.account.spent().epsilon) == (2, 2)
     first.close()
     second.close()
@@ -527,9 +527,9 @@ def test_many_keys_are_joined_in_the_server(owner):
         plan = data.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=20)
         measured = plan.bounded.bounded_aggregates[0]
         assert "k49999" not in engine_of(data).compile(measured.sql)
-        found = data.run(plan).value
-        assert len(found) == len(keys)
-        assert np.abs(np.asarray(found["n"][:3]) - 1000).max() < 30
+        result = data.run(plan).value
+        assert len(result) == len(keys)
+        assert np.abs(np.asarray(result["n"][:3]) - 1000).max() < 30
 
 
 def test_same_table_name_in_two_databases_is_two_identities(owner, server, tmp_path):

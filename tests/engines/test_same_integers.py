@@ -68,10 +68,10 @@ def opened(place, rows, unit):
 def counted(data, plan):
     """How many rows have which values of the keys."""
     measured = plan.bounded.key_candidates
-    found = engine_of(data).execute(measured.sql, measured.key_sets)
-    named = "p" if "p0" in found else "k"  # public keys are places
-    keys = [list(map(repr, found[f"{named}{place}"])) for place in range(len(plan.query.keys))]
-    return Counter(dict(zip(zip(*keys, strict=True), found["u"].tolist(), strict=True)))
+    result = engine_of(data).execute(measured.sql, measured.key_sets)
+    prefix = "p" if "p0" in result else "k"  # public keys are places
+    keys = [list(map(repr, result[f"{prefix}{place}"])) for place in range(len(plan.query.keys))]
+    return Counter(dict(zip(zip(*keys, strict=True), result["u"].tolist(), strict=True)))
 
 
 @pytest.fixture(scope="session")
@@ -209,12 +209,15 @@ SUBTLE = {
 def check_subtle(tables_in, other):
     rows = rows_of("subtle", 60)
     one, two = (opened(tables_in(name), rows, hb.Unit("u")) for name in ("DuckDB", other))
-    for text, given in SUBTLE.items():
+    for text, options in SUBTLE.items():
         first, second = (
             [
                 integers(engine_of(data).execute(measured.sql, measured.key_sets))
                 for measured in data.sql(
-                    text, epsilon=1, **({} if "groups_per_unit" in given else {"rows_per_unit": 3}), **given
+                    text,
+                    epsilon=1,
+                    **({} if "groups_per_unit" in options else {"rows_per_unit": 3}),
+                    **options,
                 ).bounded.bounded_aggregates
             ]
             for data in (one, two)
@@ -232,10 +235,10 @@ def test_edge_cases_agree_on_spark(tables_in):
     check_subtle(tables_in, "Spark")
 
 
-def integers(found):
+def integers(result):
     """What an engine gave, in an order of its own."""
-    names = sorted(found)
-    return sorted(zip(*(map(repr, found[name].tolist()) for name in names), strict=True))
+    names = sorted(result)
+    return sorted(zip(*(map(repr, result[name].tolist()) for name in names), strict=True))
 
 
 def check_queries(tables_in, other, count, seed, unit, *, sources=()):
@@ -245,23 +248,23 @@ def check_queries(tables_in, other, count, seed, unit, *, sources=()):
     for number in range(count):
         rng = seeded("engines", seed, unit.key, number)
         try:
-            asked = case(rng, one, sources)
-            engine_of(two.dataset).compile(asked.plan.query.rows)
+            query = case(rng, one, sources)
+            engine_of(two.dataset).compile(query.plan.query.rows)
         except Unsupported:
             continue
         for name, rows in databases(rng, unit)[0].items():
             plain = [tuple(v.replace("\0", "0") if isinstance(v, str) else v for v in row) for row in rows]
             one.put(name, plain)
             two.put(name, plain)
-        first, second = (world.measured(asked.plan) for world in (one, two))
-        for name, (measured, found) in first.items():
+        first, second = (world.measured(query.plan) for world in (one, two))
+        for name, (measured, result) in first.items():
             is_kept = measured.rule == "Distinct values" or (
-                asked.plan.bounded.selects_keys and unit.key is not None
+                query.plan.bounded.selects_keys and unit.key is not None
             )
             if not is_kept:
-                assert integers(found) == integers(second[name][1]), (asked.text, name)
+                assert integers(result) == integers(second[name][1]), (query.text, name)
             elif name == "keys":
-                assert found["u"].sum() == second[name][1]["u"].sum()
+                assert result["u"].sum() == second[name][1]["u"].sum()
         ran += 1
     return ran
 

@@ -64,7 +64,7 @@ def test_password_is_shown_and_stored_nowhere(address, monkeypatch):
     secret = address.replace("postgres@", f"postgres:{PASSWORD}@")
     run("budget", "open", "visits", "--unit", "patient", "--epsilon", "9", "--ledger", "l")
     ledger = ("--ledger", "l", "--account", "visits")
-    shown = [
+    lines = [
         run("query", secret, COUNT, "--table", "visits", *PRICE, *ledger),
         run("query", secret, COUNT, "--table", "visits", *PRICE, *ledger, "--explain"),
         run(
@@ -75,8 +75,8 @@ def test_password_is_shown_and_stored_nowhere(address, monkeypatch):
         run("query", secret.replace("127.0.0.1", "127.0.0.2"), COUNT, "--table", "visits", *PRICE),
         run("query", secret, COUNT, "--table", "nobody", *PRICE),
     ]
-    assert [out.code for out in shown[:5]] == [0, 0, 2, 0, 0], shown
-    assert all(PASSWORD not in out.stdout + out.stderr for out in shown)
+    assert [out.code for out in lines[:5]] == [0, 0, 2, 0, 0], lines
+    assert all(PASSWORD not in out.stdout + out.stderr for out in lines)
     assert all(PASSWORD.encode() not in file.read_bytes() for file in Path().iterdir() if file.is_file())
     assert f'url = "{address}"' in Path("hubbub.toml").read_text()
     assert 480 < count_of(run("query", "hubbub.toml", COUNT, "--epsilon", "5", "--rows-per-unit", "1")) < 520

@@ -29,17 +29,17 @@ def visits(session, tmp_path):
     session.sql("DROP TABLE IF EXISTS visits")
 
 
-def opened(data, table="visits", **given):
+def opened(data, table="visits", **options):
     known = {"keys": {"region": ["North", "South"]}, "bounds": {"cost": (0, 100)}, "rows_per_unit": 5}
-    return hb.open(data, table=table, unit="patient", **known | given)
+    return hb.open(data, table=table, unit="patient", **known | options)
 
 
 def test_tables_and_data_frames_work_like_any_other(session, visits):
     for data in (opened(session), opened(session.table("visits"))):
-        found = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
-        assert list(found["region"]) == ["North", "South"]
-        assert all(abs(n - 100 * 5) < 30 for n in found["n"])
-        assert all(abs(c - 48) < 5 for c in found["c"])
+        result = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
+        assert list(result["region"]) == ["North", "South"]
+        assert all(abs(n - 100 * 5) < 30 for n in result["n"])
+        assert all(abs(c - 48) < 5 for c in result["c"])
     assert not [name for _, name, _ in session.sql("SHOW TABLES").collect() if name.startswith("_hubbub")]
     assert session.conf.get("spark.sql.session.timeZone") == "America/St_Johns"
 
@@ -58,7 +58,7 @@ def test_texts_are_never_parsed_as_sql(session):
 
 def test_partition_selection_works(session, visits):
     data = opened(session, keys=None)
-    found = data.run(
+    result = data.run(
         data.sql(
             "SELECT region, COUNT(*) AS n FROM visits GROUP BY region",
             epsilon=50,
@@ -66,7 +66,7 @@ def test_partition_selection_works(session, visits):
             allow_large_epsilon=True,
         )
     )
-    assert sorted(found.value["region"]) == sorted(["North", "South", SECRET])
+    assert sorted(result.value["region"]) == sorted(["North", "South", SECRET])
 
 
 def test_operations_without_an_equivalent_are_refused(session, visits):
@@ -87,15 +87,15 @@ def test_operations_without_an_equivalent_are_refused(session, visits):
 @pytest.fixture
 def tables(session):
     """Runs statements; the tables that they create are dropped afterwards."""
-    made = []
+    make = []
 
     def run(*texts):
         for text in texts:
-            made.extend(text.split()[2:3] if text.startswith("CREATE TABLE") else [])
+            make.extend(text.split()[2:3] if text.startswith("CREATE TABLE") else [])
             session.sql(text)
 
     yield run
-    for name in made:
+    for name in make:
         session.sql(f"DROP TABLE IF EXISTS {name}")
 
 
@@ -109,15 +109,15 @@ def test_padding_of_char_is_ignored(session, tables):
     )
     data = hb.open(session, table=["filled", "plain"], unit="patient", rows_per_unit=2)
     both = "(SELECT patient, region FROM filled UNION ALL SELECT patient, region FROM plain) AS q"
-    found = data.run(
+    result = data.run(
         data.sql(f"SELECT COUNT(DISTINCT patient) AS n FROM {both}", epsilon=100, allow_large_epsilon=True)
     ).value
-    assert round(found["n"][0]) == 2
+    assert round(result["n"][0]) == 2
     text = f"SELECT region, COUNT(*) AS n FROM {both} GROUP BY region"
-    found = data.run(
+    result = data.run(
         data.sql(text, epsilon=100, keys={"region": ["North", "North "]}, allow_large_epsilon=True)
     ).value
-    assert [round(n) for n in found["n"]] == [3, 1]
+    assert [round(n) for n in result["n"]] == [3, 1]
 
 
 def test_opaque_columns_cannot_be_declared(session):
@@ -177,9 +177,9 @@ def test_session_that_skips_files_is_refused(session, what):
         hb.open(other.range(9).withColumnRenamed("id", "patient"), table="visits", unit="patient")
 
 
-@pytest.mark.parametrize("made", ["rand()", "monotonically_increasing_id()", "uuid()"])
-def test_random_data_frame_is_refused(session, made):
-    frame = session.range(9).selectExpr("id AS patient", f"{made} AS x")
+@pytest.mark.parametrize("make", ["rand()", "monotonically_increasing_id()", "uuid()"])
+def test_random_data_frame_is_refused(session, make):
+    frame = session.range(9).selectExpr("id AS patient", f"{make} AS x")
     frame.createOrReplaceTempView("seen")
     for data, table in ((frame, "seen"), (session, "seen"), (frame.where("x <> 3"), "seen")):
         with refused(InvalidInput, match="random"):
@@ -213,9 +213,9 @@ def test_table_changed_or_dropped_between_plan_and_run_fails(session, visits, tm
     session.sql("DROP TABLE visits")
     session.sql(f"CREATE TABLE visits USING parquet LOCATION '{tmp_path / 'visits'}'")
     assert len(data.run(plan).value) == 2
-    shown = "".join(capfd.readouterr())
-    assert SECRET not in shown
-    assert "SELECT" not in shown
+    text = "".join(capfd.readouterr())
+    assert SECRET not in text
+    assert "SELECT" not in text
 
 
 def test_files_deleted_before_a_run_fail(session, visits, tmp_path):
@@ -240,9 +240,9 @@ def test_failure_is_the_outcome_until_charged_again(session, tmp_path):
     with pytest.raises(EngineFailed, match="charged stays charged"):
         data.run(plan)
     assert data.account.spent().epsilon == 1
-    found = data.run(plan, again=True).value
-    assert abs(found["n"][0] - 300) < 100
-    assert data.run(plan, again=True).value.to_dict() == found.to_dict()
+    result = data.run(plan, again=True).value
+    assert abs(result["n"][0] - 300) < 100
+    assert data.run(plan, again=True).value.to_dict() == result.to_dict()
     assert data.account.spent().epsilon == 2
 
 

@@ -41,8 +41,8 @@ def opened(request, tables_in):
     place.put("t", COLUMNS, ROWS)
     who = hb.Unit("person")
 
-    def make(**given):
-        source = TableSource(name, None, "person", bounds={"cost": (0, 64)}, **given)
+    def make(**options):
+        source = TableSource(name, None, "person", bounds={"cost": (0, 64)}, **options)
         return hb.Dataset(
             place.engine({"t": source}),
             who,
@@ -171,12 +171,12 @@ def test_repeated_group_is_refused(opened, monkeypatch):
         data.stream(plan)
 
 
-@pytest.mark.parametrize("asked", ["COUNT(*)", "COUNT(DISTINCT person)", "MEDIAN(cost)"])
-def test_query_without_keys_has_one_group(opened, asked):
-    count, rows = exact(opened(), f"SELECT {asked} AS n FROM t")
+@pytest.mark.parametrize("query", ["COUNT(*)", "COUNT(DISTINCT person)", "MEDIAN(cost)"])
+def test_query_without_keys_has_one_group(opened, query):
+    count, rows = exact(opened(), f"SELECT {query} AS n FROM t")
     assert count == 1
     # Of six costs, the third and the fourth are 30 and 40.
-    assert round(rows[0][0]) == 7 if "COUNT" in asked else 29 < rows[0][0] < 41
+    assert round(rows[0][0]) == 7 if "COUNT" in query else 29 < rows[0][0] < 41
 
 
 def test_null_key_may_be_alone_in_a_batch(opened, monkeypatch):
@@ -231,9 +231,9 @@ def test_stream_is_written_completely_or_not_at_all(visits, tmp_path):
             release.value.write(tmp_path / "a.txt")
         with refused(InvalidInput, match="folder"):
             release.value.write(tmp_path / "nowhere" / "a.csv")
-    found = duckdb.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'").fetchall()
-    assert len(found) == MORE + 1
-    assert [(key, round(n)) for key, n, *_ in found if round(n)] == [(None, 1), (WORDS[0], 2)]
+    records = duckdb.sql(f"SELECT * FROM '{tmp_path / 'a.parquet'}'").fetchall()
+    assert len(records) == MORE + 1
+    assert [(key, round(n)) for key, n, *_ in records if round(n)] == [(None, 1), (WORDS[0], 2)]
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as paper:
         rows = list(csv.reader(paper))
     assert rows[0] == ["word", "n", "n_low", "n_high"]
@@ -242,7 +242,7 @@ def test_stream_is_written_completely_or_not_at_all(visits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "found"),
+    ("query", "kind", "result"),
     [
         ("CASE WHEN n > 1 THEN 'many' END", "VARCHAR", "many"),
         ("CASE WHEN n > 1 THEN word END", "VARCHAR", WORDS[-1]),
@@ -251,11 +251,11 @@ def test_stream_is_written_completely_or_not_at_all(visits, tmp_path):
         ("CASE WHEN n > 1 THEN 'many' ELSE NULL END", "VARCHAR", "many"),
     ],
 )
-def test_column_type_does_not_depend_on_the_batch(tmp_path, asked, kind, found):
+def test_column_type_does_not_depend_on_the_batch(tmp_path, query, kind, result):
     path = tmp_path / "visits.csv"
     path.write_text(f"person,word\n1,{WORDS[-1]}\n2,{WORDS[-1]}\n", encoding="utf-8")
     text = (
-        f"SELECT word, COUNT(*) AS n, {asked.replace('n >', 'COUNT(*) >').replace('(n)', '(COUNT(*))')} AS x"
+        f"SELECT word, COUNT(*) AS n, {query.replace('n >', 'COUNT(*) >').replace('(n)', '(COUNT(*))')} AS x"
     )
     with hb.open(str(path), unit="person", rows_per_unit=1, keys={"word": WORDS}) as data:
         stream = data.stream(
@@ -265,26 +265,26 @@ def test_column_type_does_not_depend_on_the_batch(tmp_path, asked, kind, found):
     table = duckdb.sql(f"SELECT x FROM '{tmp_path / 'a.parquet'}'")
     assert table.types == [kind]
     *missing, last = (value for (value,) in table.fetchall())
-    assert last == found
+    assert last == result
     assert all(value is None for value in missing)
 
 
 @pytest.mark.parametrize(
-    "asked", ["CASE WHEN COUNT(*) > 1 THEN number ELSE 0 END + 1", "COALESCE(number, 0) + 1"]
+    "query", ["CASE WHEN COUNT(*) > 1 THEN number ELSE 0 END + 1", "COALESCE(number, 0) + 1"]
 )
-def test_null_key_takes_part_in_arithmetic(tmp_path, asked):
+def test_null_key_takes_part_in_arithmetic(tmp_path, query):
     """What could not be computed with it would be found out when all has been charged."""
     path = tmp_path / "visits.csv"
     path.write_text("person,number\n1,3\n2,3\n3,\n4,\n", encoding="utf-8")
-    text = f"SELECT number, COUNT(*) AS n, {asked} AS x FROM visits GROUP BY number"
+    text = f"SELECT number, COUNT(*) AS n, {query} AS x FROM visits GROUP BY number"
     for keys in ([3, None], [*range(1 << 14), None]):  # in a piece with numbers, and by itself
         with hb.open(str(path), unit="person", rows_per_unit=1, types={"number": "number"}) as data:
             plan = data.sql(text, epsilon=SURE, allow_large_epsilon=True, keys={"number": keys})
             streamed = [value for answers in data.stream(plan).value for value in answers["x"]]
             ran = data.run(plan).value["x"]
-        for found in (streamed, ran):
-            assert round(found[keys.index(3)]) == 4
-            assert round(found[-1]) == 1 if "COALESCE" in asked else found[-1] is None
+        for result in (streamed, ran):
+            assert round(result[keys.index(3)]) == 4
+            assert round(result[-1]) == 1 if "COALESCE" in query else result[-1] is None
 
 
 def test_two_texts_are_not_mistaken_for_many_keys(visits):
@@ -303,7 +303,7 @@ def test_stream_can_be_read_by_several_threads(visits):
     answers_seen = [answers["n"] for answers in stream]
     with ThreadPoolExecutor(4) as pool:
         each = pool.map(lambda _: [answers["n"] for answers in stream], range(8))
-        assert all(found == answers_seen for found in each)
+        assert all(result == answers_seen for result in each)
 
 
 def test_label_of_a_stream_states_the_cost_of_all_windows(tmp_path):
@@ -334,16 +334,16 @@ def test_ledger_charges_a_stream_each_time(visits, tmp_path):
 
 def test_key_list_preserves_keys():
     texts = [f"k{place}" for place in range(3 * MIN_SIZE)]
-    held = KeyList.from_batches([texts[:5], [*texts[5:], None]], are_texts=True)
-    assert list(held) == [*texts, None]
-    assert (held[0], held[-1], held[MIN_SIZE - 1 : MIN_SIZE + 2]) == (
+    keys = KeyList.from_batches([texts[:5], [*texts[5:], None]], are_texts=True)
+    assert list(keys) == [*texts, None]
+    assert (keys[0], keys[-1], keys[MIN_SIZE - 1 : MIN_SIZE + 2]) == (
         "k0",
         None,
         texts[MIN_SIZE - 1 : MIN_SIZE + 2],
     )
-    assert held == KeyList.from_batches([[*texts, None]], are_texts=True)
-    assert held != KeyList.from_batches([[None, *texts]], are_texts=True)
-    assert held.is_distinct()
+    assert keys == KeyList.from_batches([[*texts, None]], are_texts=True)
+    assert keys != KeyList.from_batches([[None, *texts]], are_texts=True)
+    assert keys.is_distinct()
     assert not KeyList.from_batches([texts, ["k7"]], are_texts=True).is_distinct()
     # Of Python's, these two have the same hash.
     assert hash(-1.0) == hash(-2.0)

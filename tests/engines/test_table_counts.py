@@ -65,8 +65,8 @@ def test_tables_are_the_same_integers_everywhere(engine, unit, tables_in):
     with Dataset(place.engine({"people": source}), unit, InMemoryAccount()) as data:
         counts = make_counts(engine_of(data), "people", DOMAIN, unit, max_weight=3)
         assert counts.scale == memory.scale
-        found, exact = counts.count_many(TABLES), memory.count_many(TABLES)
+        result, exact = counts.count_many(TABLES), memory.count_many(TABLES)
         for names in TABLES:
-            assert np.array_equal(found[names], exact[names]), names
+            assert np.array_equal(result[names], exact[names]), names
         assert np.array_equal(counts.histogram("age", [5, 10, 90]), memory.histogram("age", [5, 10, 90]))
         assert exact[()].sum() > 0

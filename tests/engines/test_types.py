@@ -82,9 +82,9 @@ def types_in(engine, **other):
     return {"u": "BIGINT", **{name: typed[place] for name, typed in TYPES.items()}} | other
 
 
-def opened(place, unit, columns, bounds=None, given=None):
+def opened(place, unit, columns, bounds=None, contents=None):
     table = place.create("y", columns)
-    place.put("y", columns, rows() if given is None else given)
+    place.put("y", columns, rows() if contents is None else contents)
     known = dict.fromkeys(("i2", "i8", "h", "n4", "f4"), (-1000, 1000)) if bounds is None else bounds
     return Dataset(
         place.engine({"y": TableSource(table, unit=unit.key, bounds=known)}), unit, InMemoryAccount()
@@ -159,8 +159,8 @@ MEASURED = {
 def measured(data, text):
     """The integers of every measure, before the noise."""
     plan = data.sql(text, epsilon=1, rows_per_unit=3, **MEASURED.get(text, {}))
-    asked = plan.bounded.bounded_aggregates
-    return [integers(engine_of(data).execute(each.sql, each.key_sets)) for each in asked]
+    aggregates = plan.bounded.bounded_aggregates
+    return [integers(engine_of(data).execute(each.sql, each.key_sets)) for each in aggregates]
 
 
 @pytest.mark.parametrize("text", MEASURED)
@@ -174,18 +174,25 @@ def test_aggregates_of_types_agree_on_spark(by_unit, text):
     assert measured(by_unit("DuckDB"), text) == measured(by_unit("Spark"), text)
 
 
-@pytest.mark.parametrize("given", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"])
-def test_aggregates_of_empty_tables_agree_on_postgres(tables_in, given):
-    one, two = (opened(tables_in(name), hb.Unit("u"), types_in(name), given=given) for name in ENGINES[:2])
+@pytest.mark.parametrize(
+    "contents", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"]
+)
+def test_aggregates_of_empty_tables_agree_on_postgres(tables_in, contents):
+    one, two = (
+        opened(tables_in(name), hb.Unit("u"), types_in(name), contents=contents) for name in ENGINES[:2]
+    )
     for text in MEASURED:
         assert measured(one, text) == measured(two, text), text
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("given", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"])
-def test_aggregates_of_empty_tables_agree_on_spark(tables_in, given):
+@pytest.mark.parametrize(
+    "contents", [[], [tuple([None] * (len(TYPES) + 1))] * 3], ids=["no rows", "no values"]
+)
+def test_aggregates_of_empty_tables_agree_on_spark(tables_in, contents):
     one, two = (
-        opened(tables_in(name), hb.Unit("u"), types_in(name), given=given) for name in ("DuckDB", "Spark")
+        opened(tables_in(name), hb.Unit("u"), types_in(name), contents=contents)
+        for name in ("DuckDB", "Spark")
     )
     for text in MEASURED:
         assert measured(one, text) == measured(two, text), text
@@ -199,11 +206,11 @@ def test_decimals_beyond_doubles_are_clamped_on_postgres(tables_in):
     columns = {"u": "BIGINT", "x": "NUMERIC"}
     beyond = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 3000, None]
     texts = [*beyond, "1e-400", "9" * 300, "-" + "9" * 300, "1.5"]
-    given = [("1", text) for text in texts]
-    data = opened(tables_in("PostgreSQL"), hb.Unit.row(), columns, bounds={}, given=given)
+    contents = [("1", text) for text in texts]
+    data = opened(tables_in("PostgreSQL"), hb.Unit.row(), columns, bounds={}, contents=contents)
     large = 2.0**200
-    found = {eval(key): count for (key,), count in values(data, "x").items()}  # noqa: S307 - a repr
-    assert found == {None: len(beyond), large: 1, -large: 1, 0.0: 1, 1.5: 1}
+    results = {eval(key): count for (key,), count in values(data, "x").items()}  # noqa: S307 - a repr
+    assert results == {None: len(beyond), large: 1, -large: 1, 0.0: 1, 1.5: 1}
 
 
 COLLATIONS = {
@@ -234,9 +241,9 @@ def test_units_compare_bytewise_on_postgres(tables_in):
     place = tables_in("PostgreSQL")
     for text in _BLIND:
         place.connection.execute(text)
-    given = [(unit, "1") for unit in ("a", "A", "á", "a ", "a-", "b") for _ in range(3)]
+    contents = [(unit, "1") for unit in ("a", "A", "á", "a ", "a-", "b") for _ in range(3)]
     text = "SELECT SUM(x) AS a, COUNT(DISTINCT u) AS n FROM y"
-    known = {"bounds": {"x": (0, 4)}, "given": given}
+    known = {"bounds": {"x": (0, 4)}, "contents": contents}
     one = opened(tables_in("DuckDB"), hb.Unit("u"), {"u": "VARCHAR", "x": "INTEGER"}, **known)
     for collation in COLLATIONS.values():
         two = opened(place, hb.Unit("u"), {"u": f"TEXT COLLATE {collation}", "x": "INTEGER"}, **known)
@@ -251,9 +258,11 @@ def test_other_text_types_are_texts_on_postgres(tables_in, typed):
     place.connection.execute(path)
     place.connection.execute("CREATE TYPE mood AS ENUM ('b', 'B', 'a', 'é')")
     place.connection.execute("CREATE DOMAIN word AS text")
-    given = [("1", text) for text in ("b", "B", "a", "é", "a", None)]
-    data = opened(place, hb.Unit.row(), {"u": "BIGINT", "s": typed}, bounds={}, given=given)
-    one = opened(tables_in("DuckDB"), hb.Unit.row(), {"u": "BIGINT", "s": "VARCHAR"}, bounds={}, given=given)
+    contents = [("1", text) for text in ("b", "B", "a", "é", "a", None)]
+    data = opened(place, hb.Unit.row(), {"u": "BIGINT", "s": typed}, bounds={}, contents=contents)
+    one = opened(
+        tables_in("DuckDB"), hb.Unit.row(), {"u": "BIGINT", "s": "VARCHAR"}, bounds={}, contents=contents
+    )
     check_values(one, data, "s")
 
 

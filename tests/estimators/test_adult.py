@@ -20,8 +20,8 @@ WANTED = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("epsilon", "delta", "wanted"), WANTED)
-def test_models_of_adult_reach_their_accuracy(epsilon, delta, wanted):
+@pytest.mark.parametrize(("epsilon", "delta", "expected"), WANTED)
+def test_models_of_adult_reach_their_accuracy(epsilon, delta, expected):
     folder = ADULT["where"]()
     if folder is None:
         pytest.skip("the Adult files are not there")
@@ -34,4 +34,4 @@ def test_models_of_adult_reach_their_accuracy(epsilon, delta, wanted):
         model.fit(rows, labels)
         assert model.loss_.epsilon(delta) <= epsilon * (1 + 1e-12)
         scores.append(100 * model.score(test, truth))
-    assert np.mean(scores) >= wanted
+    assert np.mean(scores) >= expected

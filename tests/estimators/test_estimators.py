@@ -521,8 +521,8 @@ def test_no_row_raises_or_warns_under_any_numpy_error_setting():
     rows = np.array([[1.0], [5e-324], [1e300], [math.nan], [math.inf]])
     signalling = np.array([0x7F800001, 0x3F800000], dtype=np.uint32).view(np.float32).reshape(-1, 1)
     with np.errstate(all="raise"):
-        for given_ in (rows, signalling, [[np.complex128(1 + 1j)], [1.0]]):
-            StandardScaler(epsilon=1, bounds=(0, 3), account=None).fit(given_)
+        for arguments in (rows, signalling, [[np.complex128(1 + 1j)], [1.0]]):
+            StandardScaler(epsilon=1, bounds=(0, 3), account=None).fit(arguments)
 
 
 class Secret:

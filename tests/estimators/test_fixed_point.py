@@ -45,8 +45,8 @@ def test_zero_stays_zero_within_bounds_else_the_middle_is_zero():
     st.sampled_from([1, 2]),
 )  # fmt: skip
 def test_clipped_rows_are_within_the_limit(rows, limits, norm):
-    made = clip_rows(rows, np.array(limits), norm)
-    for before, after, limit in zip(rows.tolist(), made.tolist(), limits, strict=True):
+    result = clip_rows(rows, np.array(limits), norm)
+    for before, after, limit in zip(rows.tolist(), result.tolist(), limits, strict=True):
         size = sum(abs(x) ** norm for x in after)
         assert size <= limit**norm
         if sum(abs(x) ** norm for x in before) <= limit**norm:

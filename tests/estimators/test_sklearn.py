@@ -58,8 +58,8 @@ BY_DESIGN = {
 def test_scikit_learns_checks_pass_except_those_that_would_leak(estimator):
     results = check_estimator(estimator, expected_failed_checks=BY_DESIGN, on_fail=None)
     status = {result["check_name"]: result["status"] for result in results}
-    assert [name for name, found in status.items() if found == "failed"] == []
-    assert sum(found == "passed" for found in status.values()) >= 30
+    assert [name for name, actual in status.items() if actual == "failed"] == []
+    assert sum(actual == "passed" for actual in status.values()) >= 30
 
 
 def rows(count=400):

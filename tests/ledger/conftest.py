@@ -10,8 +10,8 @@ from servers import in_memory, running_server
 
 @pytest.fixture
 def folder():
-    with in_memory() as made:
-        yield Path(made)
+    with in_memory() as postgres:
+        yield Path(postgres)
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +33,6 @@ def storage(request, folder):
 
 @pytest.fixture
 def database(server):
-    made = Database(server)
-    yield made
-    made.close()
+    stores = Database(server)
+    yield stores
+    stores.close()

@@ -160,9 +160,9 @@ class Connection:
         # Without shared memory, which apsw does not pass on; what is written and synced is the same.
         self.execute("PRAGMA locking_mode = EXCLUSIVE")
 
-    def execute(self, text, given=()):
+    def execute(self, text, arguments=()):
         try:
-            return iter(list(self.inner.cursor().execute(text, tuple(given))))
+            return iter(list(self.inner.cursor().execute(text, tuple(arguments))))
         except apsw.Error as problem:
             raise sqlite3.OperationalError(str(problem)) from None
 

@@ -37,9 +37,9 @@ class File:
         """What an attacker does who knows what lies beside the file, and in the user's own folder."""
         forget(self.address)
 
-    def attack(self, text: str, given=()) -> list:
+    def attack(self, text: str, arguments=()) -> list:
         with closing(sqlite3.connect(self.address, isolation_level=None)) as connection:
-            return connection.execute(text, given).fetchall()
+            return connection.execute(text, arguments).fetchall()
 
 
 class Database:
@@ -70,9 +70,9 @@ class Database:
             self.server.address(user), autocommit=True, options="-c search_path=hubbub -c lock_timeout=30s"
         )
 
-    def attack(self, text: str, given=(), user: str = "postgres") -> list:
+    def attack(self, text: str, arguments=(), user: str = "postgres") -> list:
         with self.connect(user) as connection:
-            cursor = connection.execute(text.replace("?", "%s"), given or None)
+            cursor = connection.execute(text.replace("?", "%s"), arguments or None)
             return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:

@@ -404,14 +404,14 @@ def test_any_text_is_stored_unchanged(storage):
 COPIES = [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"held": [one]})]
 
 
-@pytest.mark.parametrize("made", COPIES)
-def test_accounts_and_ledgers_cannot_be_copied_or_pickled(storage, made):
+@pytest.mark.parametrize("make", COPIES)
+def test_accounts_and_ledgers_cannot_be_copied_or_pickled(storage, make):
     """It says what to do instead, and not what Python cannot do with a connection."""
     with storage.open() as ledger, hb.open(pd.DataFrame({"p": [1]}), table="t", unit="p") as data:
         owner = account(ledger)
         for one in (owner, owner.for_reader(), ledger, data, InMemoryAccount(Budget(1)), InMemoryAccount()):
             with pytest.raises(Refused, match=r"cannot be copied or pickled.*Fix"):
-                made(one)
+                make(one)
         owner.charge("a count", PrivacyLoss.pure(1))
         assert owner.remaining().epsilon == 0
 

@@ -148,8 +148,8 @@ def test_open_ledger_leaves_the_replacing_file_alone(path):
     other.account("visits").charge("a count", TENTH)
     other.close()
     assert spent(path) == Fraction(8, 10)
-    with Ledger.open(path) as found:
-        assert found.verify().ok
+    with Ledger.open(path) as result:
+        assert result.verify().ok
 
 
 def test_older_state_copied_over_the_ledger_is_refused(path):

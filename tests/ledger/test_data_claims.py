@@ -23,15 +23,15 @@ from internals import store_of
 COUNT = "SELECT COUNT(*) AS n FROM t"
 
 
-def opened(folder, data, ledger="l", **given):
-    given = {
+def opened(folder, data, ledger="l", **source):
+    source = {
         "table": "t",
         "unit": "p",
         "budget": Budget(100, allow_large_epsilon=True),
         "rows_per_unit": 1,
-        **given,
+        **source,
     }
-    return hb.open(data, ledger=folder / ledger, **given)
+    return hb.open(data, ledger=folder / ledger, **source)
 
 
 def ask(data, epsilon=1, text=COUNT):
@@ -68,8 +68,8 @@ def test_database_table_has_one_identity_however_it_is_opened(tmp_path, monkeypa
     with opened(tmp_path, path) as data:
         ask(data)
     monkeypatch.chdir("/")
-    for given in (tmp_path / "link.duckdb", duckdb.connect(str(path), read_only=True)):
-        with opened(tmp_path, given) as data:
+    for source in (tmp_path / "link.duckdb", duckdb.connect(str(path), read_only=True)):
+        with opened(tmp_path, source) as data:
             assert ask(data)["asked before"] is True
 
 
@@ -93,10 +93,10 @@ def test_view_has_no_identity_and_is_refused(tmp_path):
 
 def test_content_of_a_public_table_is_part_of_the_question(tmp_path):
     text = "SELECT COUNT(*) AS n FROM t JOIN places ON t.p = places.p WHERE places.keep = 1"
-    for keep, asked in (([0, 1], False), ([1, 0], False), ([0, 1], True)):
+    for keep, is_swapped in (([0, 1], False), ([1, 0], False), ([0, 1], True)):
         public = {"places": pd.DataFrame({"p": [0, 1], "keep": keep})}
         with opened(tmp_path, frame(9), version="1", public=public) as data:
-            assert ask(data, text=text)["asked before"] is asked
+            assert ask(data, text=text)["asked before"] is is_swapped
 
 
 def test_rows_have_one_budget_under_every_name(tmp_path):
@@ -105,14 +105,14 @@ def test_rows_have_one_budget_under_every_name(tmp_path):
     (tmp_path / "other.csv").symlink_to(path)
     opened(tmp_path, path).close()
     opened(tmp_path, path).close()
-    for data, given in (
+    for data, source in (
         (path, {"table": "s"}),
         (path, {"account": "s"}),
         (tmp_path / "other.csv", {"table": "s"}),
     ):
         for unit in ("p", "P"):
             with pytest.raises(Refused, match="paid for by the account 't'"):
-                opened(tmp_path, data, unit=unit, **given)
+                opened(tmp_path, data, unit=unit, **source)
     opened(tmp_path, path, table="s", account="t").close()
     with pytest.raises(Refused, match="by the account 't', for another unit"):
         opened(tmp_path, path, account="rows", unit=hb.Unit.row())

@@ -24,12 +24,12 @@ ROWS = pd.DataFrame({"who": range(100), "g": ["ab"[i % 2] for i in range(100)], 
 
 @pytest.fixture
 def ledger(storage):
-    with storage.open() as made:
-        made.account("people", hb.Unit("who"), Budget(1))
-        yield made
+    with storage.open() as handle:
+        handle.account("people", hb.Unit("who"), Budget(1))
+        yield handle
 
 
-def opened(ledger, rows=ROWS, version="1", **given):
+def opened(ledger, rows=ROWS, version="1", **options):
     return hb.open(
         {"people": rows},
         unit="who",
@@ -38,7 +38,7 @@ def opened(ledger, rows=ROWS, version="1", **given):
         bounds={"x": (0, 2)},
         rows_per_unit=1,
         version=version,
-        **given,
+        **options,
     )
 
 
@@ -72,8 +72,8 @@ def test_ledger_entry_contains_only_public_facts(ledger):
     charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
     assert charge.body["description"] == QUESTION
     assert charge.body["fingerprint"] == fingerprint(data.sql(QUESTION, epsilon=0.1), origin_of(data))
-    kept = json.loads(data.account.get_release(charge.number))
-    assert kept["format"] == "hubbub result/1"
+    selection = json.loads(data.account.get_release(charge.number))
+    assert selection["format"] == "hubbub result/1"
 
 
 def test_charge_does_not_depend_on_the_rows(ledger):
@@ -118,8 +118,8 @@ def test_declared_version_is_recorded_with_each_answer(ledger, folder):
 )
 def test_equivalent_queries_are_one_question(ledger, text):
     data = opened(ledger)
-    asked = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
-    assert fingerprint(data.sql(text, epsilon=0.1)) == fingerprint(asked)
+    plan = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
+    assert fingerprint(data.sql(text, epsilon=0.1)) == fingerprint(plan)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_equivalent_queries_are_one_question(ledger, text):
 )
 def test_different_queries_are_different_questions(ledger, text):
     data = opened(ledger)
-    asked = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
-    assert fingerprint(data.sql(text, epsilon=0.1)) != fingerprint(asked)
+    plan = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
+    assert fingerprint(data.sql(text, epsilon=0.1)) != fingerprint(plan)
 
 
 def test_other_parameters_make_another_question(ledger):
@@ -182,9 +182,9 @@ def test_noisy_refusal_is_stored(ledger):
     with pytest.raises(Refused, match="no bounds could be estimated") as first:
         data.run(plan)
     for again in (data, opened(ledger, rows=ROWS[:3])):
-        asked = again.sql("SELECT SUM(x) AS s FROM people", epsilon=0.1, bounds={"x": "auto"})
+        query = again.sql("SELECT SUM(x) AS s FROM people", epsilon=0.1, bounds={"x": "auto"})
         with counting(again) as engine, pytest.raises(Refused) as second:
-            again.run(asked)
+            again.run(query)
         assert engine.call_count == 0
         assert str(second.value) == str(first.value)
     assert data.account.spent().epsilon == Fraction(1, 10)
@@ -200,10 +200,10 @@ def test_concurrent_question_waits_for_the_running_answer(ledger):
         plan = two.sql(QUESTION, epsilon=0.1)
         second.append(two.run(plan, lambda step: waits.set() if "waiting" in step else None))
 
-    def slow(*given, **named):
+    def slow(*arguments, **options):
         thread.start()
         assert waits.wait(60)
-        return hubbub.sql.executor.execute(*given, **named)
+        return hubbub.sql.executor.execute(*arguments, **options)
 
     thread = threading.Thread(target=ask_too)
     with mock.patch.object(hubbub.sql.composite_plan, "execute", slow):
@@ -217,11 +217,11 @@ def test_question_asked_within_its_own_run_is_charged_again(ledger):
     one, two = opened(ledger), opened(ledger)
     inner = []
 
-    def meanwhile(*given, **named):
+    def meanwhile(*arguments, **options):
         if not inner:
             inner.append(None)
             inner[0] = ask(two)
-        return hubbub.sql.executor.execute(*given, **named)
+        return hubbub.sql.executor.execute(*arguments, **options)
 
     with mock.patch.object(hubbub.sql.composite_plan, "execute", meanwhile):
         outer = ask(one)
@@ -268,17 +268,17 @@ def test_nonprivate_access_is_recorded_first_and_for_the_owner_only(ledger):
 def test_ledger_is_opened_by_its_path(folder):
     path = folder / "people.csv"
     ROWS.to_csv(path, index=False)
-    given = {"unit": "who", "types": {"x": "number"}, "keys": {"g": ["a", "b"]}, "rows_per_unit": 1}
+    options = {"unit": "who", "types": {"x": "number"}, "keys": {"g": ["a", "b"]}, "rows_per_unit": 1}
     where = folder / "people.ledger"
-    with hb.open(path, ledger=where, budget=Budget(1), **given) as data:
+    with hb.open(path, ledger=where, budget=Budget(1), **options) as data:
         first = ask(data).value.to_dict()
-    with hb.open(path, ledger=str(where), **given) as data:
+    with hb.open(path, ledger=str(where), **options) as data:
         assert ask(data).value.to_dict() == first
         assert data.account.name == "people"
     with Ledger.open(where) as ledger:
         assert ledger.verify().ok
     with pytest.raises(InvalidInput, match="no account 'other'"):
-        hb.open(path, ledger=where, account="other", **given)
+        hb.open(path, ledger=where, account="other", **options)
 
 
 def test_same_table_name_in_two_databases_is_two_identities(folder):

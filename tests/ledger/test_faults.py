@@ -226,8 +226,8 @@ def test_corrupted_index_is_found(path, image):
     at = image.rindex(b"openvisits")  # the last of them is in the index
     path.write_bytes(image[:at] + b"oqenvisits" + image[at + 10 :])
     with Ledger.open(path) as ledger:
-        found = ledger.verify()
-    assert not found.ok
+        result = ledger.verify()
+    assert not result.ok
 
 
 def test_flipped_byte_never_raises_the_budget(path, image):

@@ -32,8 +32,8 @@ def copied(path, folder):
 
 @pytest.fixture
 def ledger(folder):
-    with copied(FIRST, folder) as opened:
-        yield opened
+    with copied(FIRST, folder) as path:
+        yield path
 
 
 def test_ledger_of_an_earlier_format_is_refused(folder):
@@ -46,8 +46,8 @@ def test_ledger_of_an_earlier_format_is_refused(folder):
 
 
 def test_committed_ledger_is_read_the_same(ledger):
-    found = ledger.verify(HEAD)
-    assert (found.ok, found.entries) == (True, 15)  # two accounts, restored
+    result = ledger.verify(HEAD)
+    assert (result.ok, result.entries) == (True, 15)  # two accounts, restored
     assert [entry.digest for entry in ledger.entries()][12] == HEAD
     visits, sales = ledger.account("visits"), ledger.account("sales")
     assert (visits.unit, sales.unit) == (Unit("patient"), Unit.row(Neighbours.SUBSTITUTE))
@@ -90,8 +90,8 @@ TENTH = PrivacyLoss.pure(Fraction(1, 10))
 
 @pytest.fixture
 def second(folder):
-    with copied(SECOND, folder) as opened:
-        yield opened
+    with copied(SECOND, folder) as path:
+        yield path
 
 
 def test_committed_windows_and_analysts_are_read_the_same(second):

@@ -92,9 +92,9 @@ class Two:
 
 @pytest.fixture
 def two(database):
-    made = Two(database)
-    yield made
-    made.store.close()
+    stores = Two(database)
+    yield stores
+    stores.store.close()
 
 
 def test_interleaved_charges_that_both_fit(two):

@@ -183,11 +183,11 @@ def test_error_of_a_missing_database_hides_its_address():
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (4, "a later version")])
-def test_ledger_of_another_format_version_is_refused(database, version, said):
+@pytest.mark.parametrize(("version", "refusal"), [(1, "an earlier version"), (4, "a later version")])
+def test_ledger_of_another_format_version_is_refused(database, version, refusal):
     database.open()
     database.attack(f"UPDATE write_lock SET version = {version}")
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=refusal):
         database.open()
 
 

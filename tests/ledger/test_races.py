@@ -17,9 +17,9 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def together(worker, processes, *given):
+def together(worker, processes, *arguments):
     with CONTEXT.Pool(processes) as pool:
-        running = [pool.apply_async(worker, given) for _ in range(processes)]
+        running = [pool.apply_async(worker, arguments) for _ in range(processes)]
         return [each.get(timeout=3000) for each in running]
 
 
@@ -29,20 +29,20 @@ def check_sum(storage, processes, each, fitting):
         let_through = together(workers.charge_many, processes, storage.address, each, Fraction(1, fitting))
         assert sum(let_through) == fitting
         spent = ledger.account("visits").spent().epsilon
-        found = ledger.verify()
+        result = ledger.verify()
     assert spent == 1
-    assert (found.ok, found.entries) == (True, fitting + 1)
+    assert (result.ok, result.entries) == (True, fitting + 1)
 
 
 def check_keys(storage, processes, keys):
     with storage.open() as ledger:
         account(ledger)
-        found = together(workers.charge_keys, processes, storage.address, keys, Fraction(1, keys))
+        result = together(workers.charge_keys, processes, storage.address, keys, Fraction(1, keys))
         spent = ledger.account("visits").spent().epsilon
         verdict = ledger.verify()
     assert spent == 1
     assert (verdict.ok, verdict.entries) == (True, 2 * keys + 1)
-    for answers in zip(*found, strict=True):
+    for answers in zip(*result, strict=True):
         assert sum(is_new for is_new, _ in answers) == 1
         assert len({text for _, text in answers}) == 1
 
@@ -79,32 +79,32 @@ def check_kills(storage, kills, seed):
     rng = random.Random(seed)
     with storage.open() as ledger:
         account(ledger)
-    charged, shown, first = {}, {}, 0
+    charged, values, first = {}, {}, 0
     for kill in range(kills):
         mine, its = CONTEXT.Pipe(duplex=False)
         child = CONTEXT.Process(target=workers.live, args=(storage.address, first, its))
         child.start()
         its.close()
-        said = [mine.recv() for _ in range(rng.randrange(8))]
+        answers = [mine.recv() for _ in range(rng.randrange(8))]
         child.kill()
         child.join()
         try:
             while True:  # what was still in the pipe had been said too
-                said.append(mine.recv())
+                answers.append(mine.recv())
         except EOFError:
             mine.close()
-        for what, key, value in said:
+        for what, key, value in answers:
             if what == "charged":
                 assert value not in charged  # a charge is run once, by whoever made it
                 charged[value] = key
             else:
-                assert shown.setdefault(key, value) == value
-        first = max(shown, default=-1) + 1
+                assert values.setdefault(key, value) == value
+        first = max(values, default=-1) + 1
         if kill % max(50, kills // 10) == 0 or kill == kills - 1:
-            check_what_was_said(storage, charged, shown, kill + 1)
+            check_what_was_said(storage, charged, values, kill + 1)
 
 
-def check_what_was_said(storage, charged, shown, kills):
+def check_what_was_said(storage, charged, output, kills):
     with storage.open() as ledger:
         spender = ledger.account("visits")
         store_of(ledger).write(lambda _: None)  # a server may still be at what the dead had sent
@@ -112,10 +112,10 @@ def check_what_was_said(storage, charged, shown, kills):
         lines = {entry.number: entry.body["key"] for entry in spender.entries() if entry.kind == "charge"}
         for number, key in charged.items():
             assert lines[number] == f"key {key}"
-        for number, text in shown.values():
+        for number, text in output.values():
             assert spender.get_release(number) == text
         # Who is killed may have charged what nobody sees: budget wasted, and not run again.
-        assert len(lines) - len(shown) <= kills
+        assert len(lines) - len(output) <= kills
         assert spender.spent().epsilon == Fraction(len(lines), 10**6)
 
 

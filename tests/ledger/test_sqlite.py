@@ -33,11 +33,11 @@ def test_ledger_files_are_readable_by_the_owner_only(path):
             account(ledger).charge("a count", TENTH)
             owner = ledger.account("visits")
             owner.record_release(owner.record_charge("a count", TENTH).number, "42")
-            made = sorted(path.parent.iterdir())
-            assert [file.name for file in made] == [
+            files = sorted(path.parent.iterdir())
+            assert [file.name for file in files] == [
                 f"visits.ledger{ending}" for ending in ("", "-shm", "-wal", ".head", ".key")
             ]
-            assert {stat.S_IMODE(file.stat().st_mode) for file in made} == {0o600}
+            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     finally:
         os.umask(before)
     left = sorted(file.name for file in path.parent.iterdir())
@@ -70,13 +70,13 @@ def test_other_files_are_refused_and_unchanged(path, content):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("version", "said"), [(1, "an earlier version"), (4, "a later version")])
-def test_ledger_of_another_format_version_is_refused(path, version, said):
+@pytest.mark.parametrize(("version", "refusal"), [(1, "an earlier version"), (4, "a later version")])
+def test_ledger_of_another_format_version_is_refused(path, version, refusal):
     Ledger.open(path).close()
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with refused(InvalidInput, said):
+    with refused(InvalidInput, refusal):
         Ledger.open(path)
 
 
@@ -101,8 +101,8 @@ def test_unwritable_file_charges_nothing(path):
     with Ledger.open(path) as ledger:
         account(ledger)
 
-    def read_only(_where, **named):
-        return sqlite3.connect(f"file:{path}?mode=ro", **named)
+    def read_only(_where, **options):
+        return sqlite3.connect(f"file:{path}?mode=ro", **options)
 
     ledger = Ledger(SQLiteStore(path, connect=read_only))
     spender = ledger.account("visits")
@@ -212,20 +212,20 @@ def test_threads_share_a_ledger(path):
 
 def test_charge_never_scans_the_entries(path):
     """So that it takes as long in a ledger of a million lines as in one of ten."""
-    said = []
+    refusal = []
 
     class Watched(sqlite3.Connection):
-        def execute(self, text, given=()):
+        def execute(self, text, arguments=()):
             if text.startswith(("SELECT", "INSERT", "UPDATE")):
-                said.append(text)
-                for row in super().execute(f"EXPLAIN QUERY PLAN {text}", given):
+                refusal.append(text)
+                for row in super().execute(f"EXPLAIN QUERY PLAN {text}", arguments):
                     plan = row[3]
                     is_short = "ORDER BY number DESC LIMIT 1" in text or "FROM location" in text
                     assert not plan.startswith("SCAN") or is_short, (text, plan)
-            return super().execute(text, given)
+            return super().execute(text, arguments)
 
     store = SQLiteStore(
-        path, connect=lambda *given, **named: sqlite3.connect(*given, factory=Watched, **named)
+        path, connect=lambda *arguments, **options: sqlite3.connect(*arguments, factory=Watched, **options)
     )
     ledger = Ledger(store)
     owner = account(ledger)
@@ -238,7 +238,7 @@ def test_charge_never_scans_the_entries(path):
     assert ada.get_release(number) == "42"
     assert ledger.account("visits").remaining().epsilon == Fraction(9, 10)
     assert ledger.accounts() == ["visits"]
-    assert len(said) > 20
+    assert len(refusal) > 20
     ledger.close()
 
 

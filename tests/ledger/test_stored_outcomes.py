@@ -43,8 +43,8 @@ def ledger(folder):
 
 
 def opened(ledger, version="1"):
-    given = {"ledger": ledger, "version": version} if ledger is not None else {"budget": Budget(10)}
-    return hb.open({"people": ROWS}, unit="who", keys={"g": ["a", "b"]}, rows_per_unit=1, **given)
+    options = {"ledger": ledger, "version": version} if ledger is not None else {"budget": Budget(10)}
+    return hb.open({"people": ROWS}, unit="who", keys={"g": ["a", "b"]}, rows_per_unit=1, **options)
 
 
 def made(kind):
@@ -82,9 +82,9 @@ class Asked:
         self.data, self.plan, self.runs = data, data.sql(text, epsilon=epsilon), 0
 
     def __call__(self):
-        def counted(*given, **named):
+        def counted(*arguments, **options):
             self.runs += 1
-            return hubbub.sql.executor.execute(*given, **named)
+            return hubbub.sql.executor.execute(*arguments, **options)
 
         try:
             with mock.patch.object(hubbub.sql.composite_plan, "execute", counted):
@@ -166,8 +166,8 @@ def test_each_stream_is_charged_even_if_it_fails_midway(ledger, ways):
     noises = []
     draw = NoisyAggregate.release
 
-    def failing(*given, **named):
-        noises.append(draw(*given, **named))
+    def failing(*arguments, **options):
+        noises.append(draw(*arguments, **options))
         if len(noises) % 2:
             raise RuntimeError(SECRET)
         return noises[-1]
@@ -214,13 +214,13 @@ def test_refusal_keeps_its_class_and_message(ledger):
         raise Special("no bounds could be estimated", why="noise", fix="say them") from ValueError(SECRET)
 
     data = opened(ledger)
-    said = []
+    answers = []
     for way in (refused, hubbub.sql.executor.execute):
         with mock.patch.object(hubbub.sql.composite_plan, "execute", way), pytest.raises(Refused) as raised:
             data.run(data.sql(QUESTIONS["ordered"], epsilon=0.1))
         assert (raised.value.__cause__, raised.value.__context__) == (None, None)
-        said.append((type(raised.value), str(raised.value)))
-    assert said == [(Refused, "no bounds could be estimated: noise. Fix: say them.")] * 2
+        answers.append((type(raised.value), str(raised.value)))
+    assert answers == [(Refused, "no bounds could be estimated: noise. Fix: say them.")] * 2
 
 
 def test_unstored_outcome_makes_the_next_run_a_new_charge(ledger):
@@ -241,37 +241,37 @@ def test_unstored_outcome_makes_the_next_run_a_new_charge(ledger):
 
 def test_answer_that_cannot_be_stored_is_a_stored_failure(ledger):
     spender = ledger.account("people")
-    asked = {"what": "keys", "loss": PRICE, "unit": spender.unit, "key": "k"}
+    requests = {"what": "keys", "loss": PRICE, "unit": spender.unit, "key": "k"}
     for text in ("a key with \0", "another"):
         with pytest.raises(EngineFailed, match="the run failed"):
-            charge_and_run(spender, lambda _, text=text: text, **asked)
+            charge_and_run(spender, lambda _, text=text: text, **requests)
     assert spender.spent().epsilon == Fraction(1, 10)
 
 
 def test_waiting_for_another_attempt_ends_at_the_timeout(ledger, monkeypatch):
     spender = ledger.account("people")
-    asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
-    slow = spender.record_charge(**asked, attempt="another machine 1 2 3")
+    requests = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
+    slow = spender.record_charge(**requests, attempt="another machine 1 2 3")
     looks = []
     monkeypatch.setattr(stored_outcomes.time, "sleep", looks.append)
     clock = itertools.count(0, 100)
     monkeypatch.setattr(stored_outcomes.time, "monotonic", lambda: next(clock))
-    charge, text = charge_and_run(spender, lambda _: "42", **asked)
+    charge, text = charge_and_run(spender, lambda _: "42", **requests)
     assert (charge.is_new, text, len(looks)) == (True, "42", 2)
     assert looks == [0.01, 0.02]
     assert spender.record_release(slow.number, "41") == "41"  # it was alive after all, and has paid too
-    assert charge_and_run(spender, lambda _: "43", **asked)[1] == "42"
+    assert charge_and_run(spender, lambda _: "43", **requests)[1] == "42"
     assert spender.spent().epsilon == Fraction(2, 10)
     assert ledger.verify().ok
 
 
 def test_old_charge_is_not_waited_for(ledger, monkeypatch):
     spender = ledger.account("people")
-    asked = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
-    spender.record_charge(**asked)
+    requests = {"what": "a count", "loss": PRICE, "unit": spender.unit, "key": "k"}
+    spender.record_charge(**requests)
     monkeypatch.setattr(stored_outcomes, "TIMEOUT_SECONDS", 0.0)
     monkeypatch.setattr(stored_outcomes.time, "sleep", lambda _: pytest.fail("it waits"))
-    assert charge_and_run(spender, lambda _: "42", **asked)[1] == "42"
+    assert charge_and_run(spender, lambda _: "42", **requests)[1] == "42"
 
 
 def test_has_ended_of_attempts_in_this_process():
@@ -306,15 +306,15 @@ def test_has_ended_of_another_process():
 
 
 def test_interrupt_carries_no_data():
-    for kind, given in ((SystemExit, 3), (KeyboardInterrupt, SECRET), (GeneratorExit, SECRET)):
+    for kind, arguments in ((SystemExit, 3), (KeyboardInterrupt, SECRET), (GeneratorExit, SECRET)):
 
-        def run(kind=kind, given=given):
-            raise kind(given) from ValueError(SECRET)
+        def run(kind=kind, arguments=arguments):
+            raise kind(arguments) from ValueError(SECRET)
 
-        found = capture_outcome(run)
-        assert type(found.interrupt) is kind
-        assert found.interrupt.args == ((3,) if kind is SystemExit else ())
-        assert found.interrupt.__cause__ is None
+        result = capture_outcome(run)
+        assert type(result.interrupt) is kind
+        assert result.interrupt.args == ((3,) if kind is SystemExit else ())
+        assert result.interrupt.__cause__ is None
 
 
 def test_base_exception_is_a_failure():
@@ -324,10 +324,10 @@ def test_base_exception_is_a_failure():
     def run():
         raise Panic(SECRET)
 
-    found = capture_outcome(run)
-    assert isinstance(found.error, EngineFailed)
-    assert found.interrupt is None
-    assert SECRET not in str(found.error)
+    result = capture_outcome(run)
+    assert isinstance(result.error, EngineFailed)
+    assert result.interrupt is None
+    assert SECRET not in str(result.error)
 
 
 def test_stored_outcomes_are_read_unchanged():
@@ -363,10 +363,10 @@ def test_failure_is_run_again_for_a_new_charge_only(ledger):
     ):
         data.run(plan, again=True)
     assert data.account.spent().epsilon == 2
-    found = data.run(plan, again=True).value
+    result = data.run(plan, again=True).value
     assert data.account.spent().epsilon == 3
     # An answer is an answer: it is given again, and not drawn again.
-    assert data.run(plan, again=True).value.to_dict() == found.to_dict() == data.run(plan).value.to_dict()
+    assert data.run(plan, again=True).value.to_dict() == result.to_dict() == data.run(plan).value.to_dict()
     assert data.account.spent().epsilon == 3
     assert ledger.verify().ok
 

@@ -52,14 +52,14 @@ def lines(storage):
 
 
 def test_untouched_ledger_verifies(history):
-    found = verdict(history)
-    assert (found.ok, found.entries, found.head_digest) == (True, 12, head(history))
+    result = verdict(history)
+    assert (result.ok, result.entries, result.head_digest) == (True, 12, head(history))
 
 
 def test_empty_ledger_verifies(storage):
     storage.open().close()
-    found = verdict(storage)
-    assert (found.ok, found.entries, found.head_digest) == (True, 0, START)
+    result = verdict(storage)
+    assert (result.ok, result.entries, result.head_digest) == (True, 0, START)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -85,10 +85,10 @@ def test_truncation_is_found_with_the_head_digest(storage):
     with storage.open() as ledger:
         owner = account(ledger)
         owner.charge("a count", TENTH)
-        kept = ledger.head_digest()
+        remaining = ledger.head_digest()
         owner.record_nonprivate_access("rows")
         latest = ledger.head_digest()
-    assert verdict(storage, kept).ok
+    assert verdict(storage, remaining).ok
     assert verdict(storage, latest).ok
     storage.attack("DELETE FROM entries WHERE number = 3")
     storage.forget()
@@ -104,14 +104,14 @@ def test_truncated_charge_is_found_by_the_filters(storage):
 
 
 def test_rewritten_ledger_is_found_with_the_head_digest(history):
-    kept = head(history)
+    remaining = head(history)
     for table in ("entries", "filters", "charges", "views", "releases"):
         history.attack(f"DELETE FROM {table}")
     history.forget()
     with history.open() as ledger:
         account(ledger)
     assert verdict(history).ok
-    assert "rewritten" in verdict(history, kept).problem
+    assert "rewritten" in verdict(history, remaining).problem
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def forged(storage, change):
 
 def problem_of(entries):
     replay = Replay()
-    return next((found for entry in entries if (found := replay.apply(entry))), None)
+    return next((result for entry in entries if (result := replay.apply(entry))), None)
 
 
 def given_up(storage):
@@ -370,8 +370,8 @@ def test_first_entry_beyond_a_budget_is_named_in_a_batch(storage, grants):
         return kind, who, {**body, "filter": less, "epsilon": "1/4"} if n == 1 else body
 
     rewritten(storage, forged(storage, smaller))
-    found = verdict(storage)
-    assert (found.entries, found.problem) == (4, "entry 4 does not fit the budget")
+    result = verdict(storage)
+    assert (result.entries, result.problem) == (4, "entry 4 does not fit the budget")
 
 
 def test_cost_overstated_by_an_older_version_verifies(history):
@@ -384,9 +384,9 @@ def test_cost_overstated_by_an_older_version_verifies(history):
 def test_one_bad_entry_does_not_hide_another(history):
     for number in (4, 9):
         history.attack("UPDATE entries SET timestamp = 'never' WHERE number = ?", (number,))
-    found = verdict(history).problems
-    assert {f"entry {number} has been changed" for number in (4, 9)} <= set(found)
-    assert found[0] == "entry 4 has been changed"
+    result = verdict(history).problems
+    assert {f"entry {number} has been changed" for number in (4, 9)} <= set(result)
+    assert result[0] == "entry 4 has been changed"
 
 
 @pytest.mark.parametrize("column", ["account", "kind", "analyst", "timestamp", "body", "previous", "digest"])

@@ -28,8 +28,8 @@ ROWS = pd.DataFrame(
 
 @pytest.fixture
 def ledger(storage):
-    with storage.open() as made:
-        yield made
+    with storage.open() as handle:
+        yield handle
 
 
 def opened(ledger, window=NOVEMBER, rows=ROWS, **given):

@@ -37,8 +37,8 @@ def charge_keys(address: str, count: int, price: Fraction) -> list[tuple[bool, s
     with Ledger.open(address) as ledger:
         spender = ledger.account("visits")
         for key in range(count):
-            asked = {"what": "a count", "loss": PrivacyLoss.pure(price), "key": f"key {key}"}
-            charge, text = charge_and_run(spender, lambda _: secrets.token_hex(8), **asked)
+            requests = {"what": "a count", "loss": PrivacyLoss.pure(price), "key": f"key {key}"}
+            charge, text = charge_and_run(spender, lambda _: secrets.token_hex(8), **requests)
             out.append((charge.is_new, text))
     return out
 
@@ -54,7 +54,7 @@ def live(address: str, first: int, pipe) -> None:
         return secrets.token_hex(8)
 
     while True:
-        asked = {"what": "a count", "loss": PrivacyLoss.pure(Fraction(1, 10**6)), "key": f"key {key}"}
-        charge, text = charge_and_run(spender, run, **asked)
+        requests = {"what": "a count", "loss": PrivacyLoss.pure(Fraction(1, 10**6)), "key": f"key {key}"}
+        charge, text = charge_and_run(spender, run, **requests)
         pipe.send(("shown", key, (charge.number, text)))
         key += 1

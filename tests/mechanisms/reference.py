@@ -165,10 +165,10 @@ def scripted(*chunks):
     return source
 
 
-def fits(counted, law):
+def fits(counts, law):
     """Whether counts fit a law: χ², refused at a chance below 1e-9."""
-    total = sum(counted)
-    seen = [(n, total * float(p)) for n, p in zip(counted, law, strict=True)]
+    total = sum(counts)
+    seen = [(n, total * float(p)) for n, p in zip(counts, law, strict=True)]
     assert abs(sum(expected for _, expected in seen) - total) < 1e-6 * total
     statistic = sum((n - expected) ** 2 / expected for n, expected in seen)
     return mpmath.gammainc((len(seen) - 1) / 2, statistic / 2, regularized=True) > 1e-9

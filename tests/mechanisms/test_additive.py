@@ -81,11 +81,11 @@ def test_release_is_the_value_plus_noise_of_the_exact_law():
                 assert mechanism.release(value).value == min(MAX_MAGNITUDE, value + noise)
         for size in (1, 5, 1000):
             with same_bits():
-                drawn = law(size=size)
+                draws = law(size=size)
             with same_bits():
-                shown = mechanism.release(np.full(size, -7)).value
-            assert shown.tolist() == (drawn - 7).tolist()
-            assert shown.dtype == np.int64
+                answers = mechanism.release(np.full(size, -7)).value
+            assert answers.tolist() == (draws - 7).tolist()
+            assert answers.dtype == np.int64
 
 
 def test_reals_get_integer_noise_on_their_grid():
@@ -101,12 +101,12 @@ def test_reals_get_integer_noise_on_their_grid():
                 assert mechanism.release(value).value == float((round(Fraction(value) / grid) + noise) * grid)
         for size in (1, 5, 1000):
             with same_bits():
-                drawn = law(steps, size)
+                draws = law(steps, size)
             with same_bits():
-                shown = mechanism.release(np.full(size, 0.1)).value
+                answers = mechanism.release(np.full(size, 0.1)).value
             snapped = round(Fraction(0.1) / grid)
-            assert shown.tolist() == [float((snapped + int(noise)) * grid) for noise in drawn]
-            assert shown.dtype == np.float64
+            assert answers.tolist() == [float((snapped + int(noise)) * grid) for noise in draws]
+            assert answers.dtype == np.float64
 
 
 @pytest.mark.parametrize("coordinates", [1, 4, 1000])
@@ -147,20 +147,20 @@ def test_release_saturates_at_the_largest_value():
     """A6: at the largest value noise saturates, and integers never wrap."""
     mechanism = Laplace(Fraction(MAX_SCALE), Sensitivity(1))
     for value in (MAX_MAGNITUDE, -MAX_MAGNITUDE):
-        shown = mechanism.release(np.full(200, value)).value
-        assert np.abs(shown).max() == MAX_MAGNITUDE
-        assert (np.sign(shown) == np.sign(value)).all()
+        answers = mechanism.release(np.full(200, value)).value
+        assert np.abs(answers).max() == MAX_MAGNITUDE
+        assert (np.sign(answers) == np.sign(value)).all()
 
 
 def test_laplace_tail_beyond_64_bits_is_memoryless():
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)
-    for drawn in (MAX_DRAW, -MAX_DRAW):
+    for draws in (MAX_DRAW, -MAX_DRAW):
         with same_bits(1):
-            fresh = abs(mechanism._extend(drawn)) - MAX_DRAW
+            fresh = abs(mechanism._extend(draws)) - MAX_DRAW
         with same_bits(1):
-            again = mechanism._extend(-drawn)
+            again = mechanism._extend(-draws)
         assert abs(again) - MAX_DRAW == fresh >= 0
-        assert (mechanism._extend(drawn) > 0) == (drawn > 0)
+        assert (mechanism._extend(draws) > 0) == (draws > 0)
     sizes = [mechanism._extend(MAX_DRAW) - MAX_DRAW for _ in range(200)]
     assert 500 < sum(sizes) / 200 < 2000  # the mean is 1023.5, its error 72
     assert Gaussian(Fraction(1), Sensitivity(1), Fraction(1, 1024), 10)._extend(-MAX_DRAW) == -MAX_DRAW
@@ -174,9 +174,9 @@ def test_noise_beyond_64_bits_is_extended(kind, monkeypatch):
     )
     monkeypatch.setattr("hubbub.mechanisms.additive.geometric", lambda _: 2**70)
 
-    shown = mechanism.release(np.array([0, 0, 0], dtype=kind + "8")).value
+    answers = mechanism.release(np.array([0, 0, 0], dtype=kind + "8")).value
 
-    assert shown.tolist() == [5.0, float(MAX_DRAW + 2**70), -float(MAX_DRAW + 2**70)]
+    assert answers.tolist() == [5.0, float(MAX_DRAW + 2**70), -float(MAX_DRAW + 2**70)]
 
 
 # Gaussian privacy
@@ -587,11 +587,11 @@ def test_huge_and_tiny_scales_of_reals_are_released_or_refused():
 
 def test_million_coordinates_are_released_at_once():
     mechanism = Laplace.of(sensitivity=1, epsilon=1, real=True, coordinates=10**6)
-    shown = mechanism.release(np.full(10**6, 0.5)).value
+    answers = mechanism.release(np.full(10**6, 0.5)).value
 
-    assert shown.shape == (10**6,)
-    assert abs(shown.mean() - 0.5) < 0.02  # 14 standard errors
-    assert (np.abs(shown - 0.5) <= mechanism.error(1 - 1e-12, coordinates=10**6)).all()
+    assert answers.shape == (10**6,)
+    assert abs(answers.mean() - 0.5) < 0.02  # 14 standard errors
+    assert (np.abs(answers - 0.5) <= mechanism.error(1 - 1e-12, coordinates=10**6)).all()
 
 
 # Values
@@ -721,8 +721,8 @@ def test_value_above_the_declared_sensitivity_is_refused():
         with refused(Refused, match="sensitivity"):
             mechanism.release(Bounded(SECRET, larger, unit, "count"))
         for smaller in (Sensitivity(2), Sensitivity(1), Sensitivity(Fraction(1, 3)), Sensitivity(0)):
-            made = mechanism.release(Bounded(5, smaller, unit, "count"))
-            assert (made.unit, made.user_asserted, made.loss) == (unit, False, mechanism.loss())
+            make = mechanism.release(Bounded(5, smaller, unit, "count"))
+            assert (make.unit, make.user_asserted, make.loss) == (unit, False, mechanism.loss())
     # What counts is the law's own norm.
     wide = Sensitivity(30, linf=1)
     Gaussian(Fraction(1), Sensitivity(6, l2_squared=30)).release(Bounded(5, wide, unit, "counts"))
@@ -732,12 +732,12 @@ def test_value_above_the_declared_sensitivity_is_refused():
 
 
 def test_bare_value_has_user_asserted_sensitivity():
-    made = Laplace.of(sensitivity=1, epsilon=1).release(5)
+    make = Laplace.of(sensitivity=1, epsilon=1).release(5)
 
-    assert made.user_asserted
-    assert made.unit == Unit.row()
-    assert made.model == "central"
-    assert made.source == Laplace.of(sensitivity=1, epsilon=1)
+    assert make.user_asserted
+    assert make.unit == Unit.row()
+    assert make.model == "central"
+    assert make.source == Laplace.of(sensitivity=1, epsilon=1)
 
 
 # Parameters
@@ -916,12 +916,12 @@ FOR_AN_EPSILON = [
 ]
 
 
-@pytest.mark.parametrize("made", FOR_AN_EPSILON)
-def test_large_epsilon_must_be_confirmed(made):
+@pytest.mark.parametrize("make", FOR_AN_EPSILON)
+def test_large_epsilon_must_be_confirmed(make):
     """As the shell, budgets, plans and fits say: one policy."""
-    made(epsilon=20)
+    make(epsilon=20)
     with pytest.raises(Refused, match="epsilon is above 20"):
-        made(epsilon=20.001)
-    made(epsilon=20.001, allow_large_epsilon=True)
+        make(epsilon=20.001)
+    make(epsilon=20.001, allow_large_epsilon=True)
     with pytest.raises(InvalidInput, match="allow_large_epsilon"):
-        made(epsilon=1, allow_large_epsilon=1)
+        make(epsilon=1, allow_large_epsilon=1)

@@ -84,15 +84,15 @@ def test_laplace_tail_uses_the_safe_end_of_every_enclosure(monkeypatch):
 @pytest.mark.parametrize("confidence", ["0.1", "0.5", "0.9", "0.95", "0.999", "0.123456789"])
 def test_tail_one_unit_too_heavy_is_rejected(confidence, coordinates):
     """Just 1 − confidence^(1/coordinates) may lie outside, of which three units at most are lost."""
-    wanted = Fraction(confidence)
-    truth = 1 - real(wanted) ** (mp.mpf(1) / coordinates)
+    level = Fraction(confidence)
+    truth = 1 - real(level) ** (mp.mpf(1) / coordinates)
 
     def width(more):
         def beyond(m, bits):
             weight = int(mp.floor(mp.ldexp(truth, bits))) + more
             return (weight, weight) if m == 0 else (0, 0)
 
-        return half_width(beyond, wanted, coordinates)
+        return half_width(beyond, level, coordinates)
 
     assert width(1) == 1
     assert width(-3) == 0
@@ -109,9 +109,9 @@ def test_tail_one_unit_too_heavy_is_rejected(confidence, coordinates):
 def test_width_is_the_least_integer_that_covers_all_coordinates(beyond, tail, scale, confidence, coordinates):
     wide = half_width(partial(beyond, scale), Fraction(confidence), coordinates)
 
-    wanted = real(Fraction(confidence))
-    assert (1 - tail(scale, wide)) ** coordinates >= wanted
-    assert wide == 0 or (1 - tail(scale, wide - 1)) ** coordinates < wanted
+    level = real(Fraction(confidence))
+    assert (1 - tail(scale, wide)) ** coordinates >= level
+    assert wide == 0 or (1 - tail(scale, wide - 1)) ** coordinates < level
 
 
 @pytest.mark.parametrize(("epsilon", "wide"), [("0.1", 30), ("0.5", 6), ("1", 3), ("2", 1), ("5", 0)])
@@ -159,11 +159,11 @@ def test_coordinates_must_be_positive_integers(bad):
 
 @given(st.integers(0, 10**6))
 def test_least_integer_search_is_exact(least):
-    asked = []
+    calls = []
 
     def holds(m):
-        asked.append(m)
+        calls.append(m)
         return m >= least
 
     assert smallest_integer(holds) == least
-    assert len(asked) <= 2 * least.bit_length() + 2
+    assert len(calls) <= 2 * least.bit_length() + 2

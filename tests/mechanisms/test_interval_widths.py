@@ -313,13 +313,13 @@ def test_ratio_interval_spans_all_ratios_not_excluded(top, bottom, mechanism):
         wide = wide * float(mechanism.scale) + 1
     else:
         wide = 1.96 * float(mechanism.scale) * np.hypot(shares, 1 - shares) + 0.5
-    kept = shares[np.abs((1 - shares) * top - shares * bottom) <= wide * (1 - 1e-2)]
+    near = shares[np.abs((1 - shares) * top - shares * bottom) <= wide * (1 - 1e-2)]
     estimate, low, high = (float(end) for end in ratio_interval(top, bottom, mechanism))
 
     assert 0 <= low <= estimate <= high <= 1
-    if kept.size:
-        assert low <= kept[0]
-        assert kept[-1] <= high
+    if near.size:
+        assert low <= near[0]
+        assert near[-1] <= high
         looser = shares[np.abs((1 - shares) * top - shares * bottom) <= wide * (1 + 1e-2)]
         assert looser[0] - 1 / 256 <= low
         assert high <= looser[-1] + 1 / 256

@@ -123,7 +123,11 @@ def test_stored_mechanisms_keep_their_text_and_meaning(mechanism, text):
 
 
 def test_every_stored_kind_is_pinned():
-    ours = {kind for kind, made in module._CODEC.classes.items() if made.__module__.startswith("hubbub.")}
+    ours = {
+        kind
+        for kind, kind_class in module._CODEC.classes.items()
+        if kind_class.__module__.startswith("hubbub.")
+    }
 
     assert ours == {mechanism.kind for mechanism, _ in STORED}
     assert all(kind.rpartition("/")[2].isdigit() for kind in ours)

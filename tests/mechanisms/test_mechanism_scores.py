@@ -56,8 +56,8 @@ def test_overtaking_probability_is_the_sum_rounded_up():
         z = mpmath.exp(-mpmath.mpf(rate.numerator) / rate.denominator)
         for distance in (0, 1, 2, 9):
             exact = (mass(z) * up_to(z, 1, -distance)).total()
-            shown = laplace_difference_tail(rate, distance, 128)
-            assert mpmath.mpf(shown.numerator) / shown.denominator == pytest.approx(exact, rel=1e-13)
+            result = laplace_difference_tail(rate, distance, 128)
+            assert mpmath.mpf(result.numerator) / result.denominator == pytest.approx(exact, rel=1e-13)
     z = Fraction(1, 3)
     with mpmath.workdps(50):
         rate = Fraction(int(mpmath.floor(mpmath.log(3) * 10**40)), 10**40)  # e^−rate just above 1/3

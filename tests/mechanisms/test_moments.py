@@ -230,6 +230,6 @@ def test_draws_have_the_stated_moments(kind, draw, scale):
     # The bits are the same in every run; seven standard errors would be a chance of 3e-12.
     mechanism, count = kind(scale, ONE), 40_000
     with repeatable_bits(f"{kind.__name__}/{scale}"):
-        drawn = np.asarray(draw(scale, count), dtype=np.float64)
-    for seen, expected in ((drawn**2, mechanism.variance), (np.abs(drawn), mechanism.expected_error)):
+        draws = np.asarray(draw(scale, count), dtype=np.float64)
+    for seen, expected in ((draws**2, mechanism.variance), (np.abs(draws), mechanism.expected_error)):
         assert abs(seen.mean() - expected) < 7 * seen.std() / math.sqrt(count)

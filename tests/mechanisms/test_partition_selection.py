@@ -89,9 +89,9 @@ def test_key_is_selected_with_the_exact_probability(mechanism):
         exact = chance(mechanism, units)
         assert real(low) - mp.mpf(2) ** -700 <= exact <= real(high) + mp.mpf(2) ** -700
         assert high - low <= min(low + Fraction(1, 1 << 1000), 1) / 2**100 + Fraction(1, 1 << 150)
-        shown = mechanism.keep_probability(units)
-        assert Fraction(shown) <= low
-        assert float(exact) == pytest.approx(shown, rel=1e-15, abs=1e-300)
+        result = mechanism.keep_probability(units)
+        assert Fraction(result) <= low
+        assert float(exact) == pytest.approx(result, rel=1e-15, abs=1e-300)
 
 
 @every_law
@@ -168,7 +168,7 @@ def _shown(mechanism, database):
     """The law of the set of keys shown."""
     chances = [chance(mechanism, units) for units in database]
     return [
-        mp.fprod(p if kept else 1 - p for p, kept in zip(chances, outcome, strict=True))
+        mp.fprod(p if is_selected else 1 - p for p, is_selected in zip(chances, outcome, strict=True))
         for outcome in product((False, True), repeat=len(database))
     ]
 
@@ -296,43 +296,43 @@ def test_delta_is_judged_against_the_population(make):
 
 def _scripted(monkeypatch, *rounds):
     """Let geometric draws and signs be these; what was asked for is written down."""
-    left, asked = list(rounds), []
+    left, calls = list(rounds), []
 
     def sizes(scale, size=None):
-        asked.append((scale, size))
+        calls.append((scale, size))
         return left.pop(0)
 
     monkeypatch.setattr(partition_selection, "geometric", sizes)
     monkeypatch.setattr(
         partition_selection, "uniform", lambda bound, size: left.pop(0) if bound == 2 else None
     )
-    return asked
+    return calls
 
 
 def test_noise_is_a_geometric_draw_folded_at_the_cut_with_a_sign_and_one_zero(monkeypatch):
     # Pr[y] ∝ q^y folded at k + 1 is ∝ q^s on 0…k: what is added to s is the same for all.
     mechanism = TruncatedGeometricSelection(HALF, 2, 1)
-    drawn, signs = (np.array(part) for part in zip(*product(range(9), (0, 1)), strict=True))
-    asked = _scripted(monkeypatch, drawn, signs)
+    draws, signs = (np.array(part) for part in zip(*product(range(9), (0, 1)), strict=True))
+    requests = _scripted(monkeypatch, draws, signs)
     noise = mechanism._draw_noise(15)
 
     assert noise.tolist() == [0, 1, -1, 2, -2] * 3
-    assert asked == [(2, partition_selection.lanes_needed(30))]
+    assert requests == [(2, partition_selection.lanes_needed(30))]
 
 
 def test_rejected_draws_are_repeated(monkeypatch):
     zero, one = np.array([0, 0]), np.array([1, 1])
-    asked = _scripted(monkeypatch, zero, one, zero, np.array([0, 1]), one * 2, one, one, one)
+    requests = _scripted(monkeypatch, zero, one, zero, np.array([0, 1]), one * 2, one, one, one)
     assert TruncatedGeometricSelection(HALF, 2, 1)._draw_noise(4).tolist() == [0, -2, -2, -1]
-    assert asked == [(2, partition_selection.lanes_needed(2 * missing)) for missing in (4, 4, 3, 1)]
+    assert requests == [(2, partition_selection.lanes_needed(2 * missing)) for missing in (4, 4, 3, 1)]
 
 
 def test_draw_beyond_64_bits_is_extended(monkeypatch):
     mechanism = TruncatedGeometricSelection(HALF, 4, 1)
-    asked = _scripted(monkeypatch, np.array([7, MAX_DRAW, MAX_DRAW - 1]), 0, np.array([0, 0, 1]))
+    requests = _scripted(monkeypatch, np.array([7, MAX_DRAW, MAX_DRAW - 1]), 0, np.array([0, 0, 1]))
     expected = [2, MAX_DRAW % 5, -((MAX_DRAW - 1) % 5)]
     assert mechanism._draw_noise(3).tolist() == expected
-    assert asked[1] == (2, None)
+    assert requests[1] == (2, None)
     _scripted(monkeypatch, np.array([7, MAX_DRAW, MAX_DRAW - 1]), 10**30 + 3, np.array([0, 0, 1]))
     assert mechanism._draw_noise(3).tolist() == [2, (MAX_DRAW + 10**30 + 3) % 5, expected[2]]
 
@@ -351,21 +351,21 @@ def test_the_noise_follows_its_law(mechanism, size):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
     k = mechanism.truncation
     with inject_bits(stream(f"noise/{mechanism}/{size}")):
-        drawn = np.concatenate([mechanism._draw_noise(size) for _ in range(10_000 // size)])
+        draws = np.concatenate([mechanism._draw_noise(size) for _ in range(10_000 // size)])
 
-    assert set(drawn.tolist()) == set(range(-k, k + 1))
-    counted = [int(np.sum(drawn == x)) for x in range(-k, k + 1)]
-    assert fits(counted, [law(mechanism, x) for x in range(-k, k + 1)])
+    assert set(draws.tolist()) == set(range(-k, k + 1))
+    counts = [int(np.sum(draws == x)) for x in range(-k, k + 1)]
+    assert fits(counts, [law(mechanism, x) for x in range(-k, k + 1)])
 
 
 @both
 @pytest.mark.parametrize("units", [1, 3, 4, 5])
 def test_selection_frequency_matches_its_probability(mechanism, units):
     with inject_bits(stream(f"kept/{mechanism.kind}/{units}")):
-        kept = mechanism.release(np.full(20_000, units)).value.size
+        is_selected = mechanism.release(np.full(20_000, units)).value.size
 
     p = mechanism.keep_probability(units)
-    assert fits([kept, 20_000 - kept], [p, 1 - p])
+    assert fits([is_selected, 20_000 - is_selected], [p, 1 - p])
 
 
 # Releases
@@ -376,9 +376,9 @@ def test_key_is_selected_if_units_plus_noise_reach_the_threshold(monkeypatch, me
     assert mechanism.threshold == 4
     units, noise = (np.array(part) for part in zip(*product(range(-1, 9), range(-9, 10)), strict=True))
     monkeypatch.setattr(type(mechanism), "_draw_noise", lambda self, size: noise[:size])
-    kept = mechanism.release(units).value
+    is_selected = mechanism.release(units).value
 
-    assert kept.tolist() == [
+    assert is_selected.tolist() == [
         i for i, (n, x) in enumerate(zip(units, noise, strict=True)) if n >= 1 and n + x >= 4
     ]
 
@@ -394,10 +394,10 @@ def test_key_without_units_is_never_selected(mechanism):
     "units", [[], [1], [MAX_MAGNITUDE, 1, MAX_MAGNITUDE], np.arange(3, dtype=np.uint8)], ids=str
 )
 def test_any_number_of_keys_is_accepted(mechanism, units):
-    kept = mechanism.release(units).value
-    assert kept.dtype == np.int64
-    assert kept.ndim == 1
-    assert set(np.flatnonzero(np.array(units) > 10**6)) <= set(kept.tolist()) <= set(range(len(units)))
+    is_selected = mechanism.release(units).value
+    assert is_selected.dtype == np.int64
+    assert is_selected.ndim == 1
+    assert set(np.flatnonzero(np.array(units) > 10**6)) <= set(is_selected.tolist()) <= set(range(len(units)))
 
 
 def test_large_counts_are_accepted(monkeypatch):
@@ -421,8 +421,8 @@ def test_release_does_not_contain_the_number_of_keys(mechanism):
 @both
 def test_release_states_cost_and_unit(mechanism):
     unit = Unit("patient", Neighbours.SUBSTITUTE)
-    counted = Bounded(np.array([10**6]), Sensitivity(2, linf=1), unit, "distinct patients")
-    release = mechanism.release(counted)
+    bounded = Bounded(np.array([10**6]), Sensitivity(2, linf=1), unit, "distinct patients")
+    release = mechanism.release(bounded)
     assert release.loss == mechanism.loss()
     assert release.source == mechanism
     assert release.unit == unit

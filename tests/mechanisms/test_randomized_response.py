@@ -109,13 +109,13 @@ def test_calibration_spends_no_more_than_epsilon_and_hardly_less(epsilon, k):
 
 def test_probabilities_are_rounded_to_the_private_side_by_at_most_one_unit():
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(3)):
-        grown = mp.exp(real(epsilon))
+        growth = mp.exp(real(epsilon))
         for k in (2, 10):
             keep = RandomizedResponse.of(epsilon=epsilon, categories=k).keep
-            assert 0 < grown / (grown + k - 1) - real(keep) <= mp.ldexp(1, -64) * (1 + mp.ldexp(1, -30))
+            assert 0 < growth / (growth + k - 1) - real(keep) <= mp.ldexp(1, -64) * (1 + mp.ldexp(1, -30))
         encoding = UnaryEncoding.of(epsilon=epsilon, categories=4)
         assert encoding.p == Fraction(1, 2)
-        assert 0 < real(encoding.q) - 1 / (grown + 1) <= mp.ldexp(1, -64) * (1 + mp.ldexp(1, -30))
+        assert 0 < real(encoding.q) - 1 / (growth + 1) <= mp.ldexp(1, -64) * (1 + mp.ldexp(1, -30))
 
 
 def test_epsilon_near_the_limit_of_64_bits_is_not_overspent():
@@ -124,9 +124,9 @@ def test_epsilon_near_the_limit_of_64_bits_is_not_overspent():
         with mpmath.workprec(600):
             exact = mpmath.log(mpmath.mpf(m) / (2**64 - m))
             epsilon = Fraction(int(mpmath.ceil(mpmath.ldexp(exact, 140))) + 1, 2**140)
-        kept = RandomizedResponse.of(epsilon=epsilon)
-        assert kept.keep == Fraction(m - 1, 2**64)
-        assert kept.loss().cost().epsilon <= epsilon
+        mechanism = RandomizedResponse.of(epsilon=epsilon)
+        assert mechanism.keep == Fraction(m - 1, 2**64)
+        assert mechanism.loss().cost().epsilon <= epsilon
         encoded = UnaryEncoding.of(epsilon=epsilon, categories=2)
         assert encoded.q == Fraction(2**64 - m + 1, 2**64)
         assert encoded.loss().cost().epsilon <= epsilon
@@ -183,7 +183,7 @@ def test_unary_bits_flip_at_their_exact_rates():
 )
 def test_the_work_does_not_depend_on_the_truth(mechanism):
     """The same bits are drawn, in the same order, whatever the respondents hold."""
-    asked = []
+    calls = []
     for truths in ([0] * 50, [1] * 50, [0, 1] * 25):
         generator, log_of = random.Random(1), []
 
@@ -193,8 +193,8 @@ def test_the_work_does_not_depend_on_the_truth(mechanism):
 
         with inject_bits(source):
             mechanism.release(truths)
-        asked.append(log_of)
-    assert asked[0] == asked[1] == asked[2]
+        calls.append(log_of)
+    assert calls[0] == calls[1] == calls[2]
 
 
 def test_each_report_depends_on_its_own_truth_alone():
@@ -232,18 +232,18 @@ def test_reports_follow_their_distribution(mechanism):
 
 
 def test_a_release_is_local_and_protects_the_respondent():
-    made = COIN.release([0, 1, 1])
+    release = COIN.release([0, 1, 1])
 
-    assert made.model == "local"
-    assert made.unit == Unit("respondent", Neighbours.SUBSTITUTE)
-    assert made.loss == COIN.loss()
-    assert made.source == COIN
-    assert not made.user_asserted
-    assert made.coordinates == 3
-    assert made.value.dtype == np.int64
-    assert repr(made).endswith("of one respondent, substitute, local model)")
+    assert release.model == "local"
+    assert release.unit == Unit("respondent", Neighbours.SUBSTITUTE)
+    assert release.loss == COIN.loss()
+    assert release.source == COIN
+    assert not release.user_asserted
+    assert release.coordinates == 3
+    assert release.value.dtype == np.int64
+    assert repr(release).endswith("of one respondent, substitute, local model)")
     with refused(InvalidInput, match="no error of its own"):
-        made.error()
+        release.error()
 
 
 def test_one_respondent_may_report_alone():
@@ -411,10 +411,12 @@ def test_estimate_has_interval_and_confidence():
         estimate.counts = 0
 
 
-def law(held, of, p, q):
+def law(successes, of, p, q):
     """The exact law of a category's count of reports."""
-    some = [comb(held, i) * p**i * (1 - p) ** (held - i) for i in range(held + 1)]
-    rest = [comb(of - held, i) * q**i * (1 - q) ** (of - held - i) for i in range(of - held + 1)]
+    some = [comb(successes, i) * p**i * (1 - p) ** (successes - i) for i in range(successes + 1)]
+    rest = [
+        comb(of - successes, i) * q**i * (1 - q) ** (of - successes - i) for i in range(of - successes + 1)
+    ]
     return np.convolve(some, rest)
 
 
@@ -430,9 +432,9 @@ def test_inequalities_behind_the_intervals_hold(n):
             normal = erfc(-reach / 2**0.5) / 2
             assert up_to[j] >= normal - 1e-12
             assert up_to[j - 1] <= normal + 1e-12
-    for held, p, q in [(n // 2, 0.9, 0.1), (1, 0.75, 0.25), (n - 1, 0.5, 0.01)]:
-        mixed = np.cumsum(law(held, n, p, q))
-        mean = held * p + (n - held) * q
+    for successes, p, q in [(n // 2, 0.9, 0.1), (1, 0.75, 0.25), (n - 1, 0.5, 0.01)]:
+        mixed = np.cumsum(law(successes, n, p, q))
+        mean = successes * p + (n - successes) * q
         plain = np.cumsum(law(n, n, mean / n, mean / n))
         for c in range(n):
             if c >= mean:
@@ -463,10 +465,10 @@ def test_intervals_and_a_priori_errors_cover_every_truth(mechanism, confidence):
         low = (module._lower_bound_of_mean(counts, n, reach) * n - float(n * q)) / float(p - q)
         high = ((1 - module._lower_bound_of_mean(n - counts, n, reach)) * n - float(n * q)) / float(p - q)
         wide = mechanism.estimate_error(n, confidence)
-        for held in range(n + 1):
-            chances = law(held, n, float(p), float(q))
-            assert chances[(low <= held) & (held <= high)].sum() >= confidence
-            near = np.abs((counts - float(n * q)) / float(p - q) - held) <= wide
+        for successes in range(n + 1):
+            chances = law(successes, n, float(p), float(q))
+            assert chances[(low <= successes) & (successes <= high)].sum() >= confidence
+            near = np.abs((counts - float(n * q)) / float(p - q) - successes) <= wide
             assert chances[near].sum() >= confidence
 
 
@@ -474,8 +476,8 @@ def test_intervals_and_a_priori_errors_cover_every_truth(mechanism, confidence):
 def test_intervals_are_nearly_tight(mechanism):
     """Against ±1.96 standard deviations, for ten thousand respondents of whom a third hold it."""
     p, q = map(float, mechanism._report_probabilities)
-    n, held = 10_000, 3_333
-    count = round(held * p + (n - held) * q)
+    n, successes = 10_000, 3_333
+    count = round(successes * p + (n - successes) * q)
     reports = [0] * count + [1] * (n - count) if isinstance(mechanism, RandomizedResponse) else None
     if reports is None:
         reports = np.zeros((n, mechanism.categories), dtype=bool)
@@ -487,7 +489,7 @@ def test_intervals_are_nearly_tight(mechanism):
     for side in (estimate.counts - estimate.low, estimate.high - estimate.counts):
         if estimate.low[0] > 0 and estimate.high[0] < n:
             assert side[0] == pytest.approx(expected, rel=0.05)
-    assert estimate.low[0] <= held <= estimate.high[0]
+    assert estimate.low[0] <= successes <= estimate.high[0]
 
 
 def test_interval_matches_its_definition():
@@ -608,21 +610,21 @@ def test_error_matches_its_definition(mechanism, n):
 
 
 def test_estimates_need_a_release_of_the_same_mechanism():
-    made = COIN.release([0, 1, 1, 0])
-    assert COIN.estimate(made).counts.tolist() == COIN.estimate(made.value).counts.tolist()
+    release = COIN.release([0, 1, 1, 0])
+    assert COIN.estimate(release).counts.tolist() == COIN.estimate(release.value).counts.tolist()
     assert COIN.estimate(COIN.release(1)).counts.shape == (2,)
     encoded = UnaryEncoding.of(epsilon=1, categories=5)
     assert encoded.estimate(encoded.release([4, 4])).counts.shape == (5,)
     assert encoded.estimate(encoded.release(4)).counts.shape == (5,)
     for foreign in (
-        made,
+        release,
         encoded.release([1]).map(lambda bits: bits),
         UnaryEncoding.of(epsilon=2, categories=5).release([1]),
     ):
         with refused(InvalidInput, match="another mechanism's"):
             encoded.estimate(foreign)
     with refused(InvalidInput, match="post-processed"):
-        COIN.estimate(made.map(lambda reports: reports))
+        COIN.estimate(release.map(lambda reports: reports))
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,12 @@ def test_a_vector_gives_one_row_for_each_release(mechanism):
 @pytest.mark.parametrize("mechanism", ADDITIVE[:2], ids=str)
 def test_integers_plus_the_draws_of_a_vector(mechanism, value, count):
     with repeatable_bits("many"):
-        drawn = (discrete_laplace if isinstance(mechanism, Laplace) else rounded_gaussian)(
+        draws = (discrete_laplace if isinstance(mechanism, Laplace) else rounded_gaussian)(
             mechanism.scale, count
         )
     with repeatable_bits("many"):
         answers = mechanism.release_many(value, count).value
-    expected = [max(-MAX_MAGNITUDE, min(MAX_MAGNITUDE, value + x)) for x in drawn.tolist()]
+    expected = [max(-MAX_MAGNITUDE, min(MAX_MAGNITUDE, value + x)) for x in draws.tolist()]
     assert answers.tolist() == expected
 
 
@@ -86,11 +86,11 @@ def test_reals_are_what_single_releases_of_these_draws_show(mechanism, value, mo
     monkeypatch.setattr(additive, "geometric", lambda scale: more)
     monkeypatch.setattr(additive, sampler, lambda scale, size: np.array(draws))
     many = mechanism.release_many(value, len(draws)).value
-    for drawn, shown in zip(draws, many.tolist(), strict=True):
-        sign = 1 if drawn > 0 else -1
-        whole = sign * (MAX_DRAW + more) if abs(drawn) == MAX_DRAW else drawn
+    for sample, answer in zip(draws, many.tolist(), strict=True):
+        sign = 1 if sample > 0 else -1
+        whole = sign * (MAX_DRAW + more) if abs(sample) == MAX_DRAW else sample
         monkeypatch.setattr(additive, sampler, lambda scale, whole=whole: whole)
-        assert mechanism.release(value).value == shown
+        assert mechanism.release(value).value == answer
 
 
 def test_many_answers_follow_the_law():
@@ -101,8 +101,8 @@ def test_many_answers_follow_the_law():
     sizes = [edges[0], *(high - low for low, high in pairwise(edges)), 1 - edges[-1]]
     with repeatable_bits("law"):
         answers = mechanism.release_many(42, 20_000).value
-    counted = np.bincount(np.minimum(np.abs(answers - 42), len(sizes) - 1), minlength=len(sizes))
-    assert fits(counted.tolist(), sizes)
+    counts = np.bincount(np.minimum(np.abs(answers - 42), len(sizes) - 1), minlength=len(sizes))
+    assert fits(counts.tolist(), sizes)
     assert abs(int((answers > 42).sum()) - int((answers < 42).sum())) < 900
 
 
@@ -129,9 +129,9 @@ def test_every_other_mechanism_releases_many_one_by_one():
 
 
 def test_a_bounded_value_keeps_its_unit_and_its_rule():
-    held = Bounded(5, ONE, Unit("patient"), "count")
+    bounded = Bounded(5, ONE, Unit("patient"), "count")
     for mechanism in ADDITIVE:
-        release = mechanism.release_many(held, 4)
+        release = mechanism.release_many(bounded, 4)
         assert (release.unit, release.user_asserted) == (Unit("patient"), False)
         assert mechanism.release_many(5, 4).user_asserted
 

@@ -192,16 +192,16 @@ def test_release_follows_the_reference_law(kind, monotone):
     mechanism = kind.of(sensitivity=2, epsilon=Fraction(6, 5), monotone=monotone)
     scores = (4, 1, 4, 3)
     law = LAWS[kind](scores, mpmath.exp(-mpmath.mpf(6) / (10 if monotone else 20)))
-    held = Bounded.user_asserted(list(scores), 2)
-    counted = [0] * len(scores)
+    bounded = Bounded.user_asserted(list(scores), 2)
+    counts = [0] * len(scores)
 
     with inject_bits(stream(f"{kind.__name__}/{monotone}")):
         for _ in range(3000):
-            value = mechanism.release(held).value
-            counted[value.winner if kind is ReportNoisyMaxWithGap else value] += 1
+            value = mechanism.release(bounded).value
+            counts[value.winner if kind is ReportNoisyMaxWithGap else value] += 1
 
-    assert fits(counted, law)
-    assert not fits(counted, LAWS[kind](scores, mpmath.exp(-mpmath.mpf(6) / (20 if monotone else 10))))
+    assert fits(counts, law)
+    assert not fits(counts, LAWS[kind](scores, mpmath.exp(-mpmath.mpf(6) / (20 if monotone else 10))))
 
 
 def test_gap_follows_the_reference_law():
@@ -216,14 +216,14 @@ def test_gap_follows_the_reference_law():
             at_least[3][winner],
         ]
     ]
-    counted = [0] * len(law)
+    counts = [0] * len(law)
 
     with inject_bits(stream("leads")):
         for _ in range(3000):
             winner, gap = mechanism.release(list(scores)).value
-            counted[4 * winner + min(gap, 3)] += 1
+            counts[4 * winner + min(gap, 3)] += 1
 
-    assert fits(counted, law)
+    assert fits(counts, law)
 
 
 def _order_as_bytes(order):
@@ -232,13 +232,13 @@ def _order_as_bytes(order):
 
 
 def test_permute_and_flip_chooses_the_first_head_in_a_random_order(monkeypatch):
-    asked = []
+    calls = []
     for heads in product([False, True], repeat=3):
         if not any(heads):
             continue
 
         def coins(rate, gaps, fallen=heads):
-            asked.append((rate, gaps.tolist()))
+            calls.append((rate, gaps.tolist()))
             return np.array(fallen)
 
         monkeypatch.setattr(selection, "bernoulli_exp_each", coins)
@@ -248,7 +248,7 @@ def test_permute_and_flip_chooses_the_first_head_in_a_random_order(monkeypatch):
             assert chosen == max((i for i in range(3) if heads[i]), key=lambda i: order[i])
             assert type(chosen) is int
 
-    assert asked == [(Fraction(1, 6), [2, 0, 10**12 + 7])] * (7 * 6)
+    assert calls == [(Fraction(1, 6), [2, 0, 10**12 + 7])] * (7 * 6)
 
 
 def test_a_candidate_of_the_lowest_priority_still_wins_alone(monkeypatch):
@@ -294,9 +294,9 @@ def test_every_head_is_chosen_as_often_over_all_priorities(monkeypatch, prioriti
     among = [False] + [True] * heads
     monkeypatch.setattr(selection, "bernoulli_exp_each", lambda rate, gaps: np.array(among))
     mechanism, chosen = PermuteAndFlip.of(sensitivity=1, epsilon=1), [0] * (heads + 1)
-    for drawn in product(range(priorities), repeat=heads + 1):
+    for draws in product(range(priorities), repeat=heads + 1):
         source = scripted(
-            np.array([2 * x for x in drawn], dtype=np.uint64).tobytes(), _order_as_bytes(range(heads + 1))
+            np.array([2 * x for x in draws], dtype=np.uint64).tobytes(), _order_as_bytes(range(heads + 1))
         )
         with inject_bits(source):
             value = mechanism.release([0] * (heads + 1)).value
@@ -339,16 +339,16 @@ def test_a_noisy_maximum_is_that_of_the_sums_with_ties_by_the_order(monkeypatch,
         sums = [score + step for score, step in zip(scores, noise, strict=True)]
         for order in permutations(range(3)):
             with inject_bits(scripted(_order_as_bytes(order))):
-                said = mechanism.release(scores).value
+                answer = mechanism.release(scores).value
             best, second, _ = sorted(((s, order[i], i) for i, s in enumerate(sums)), reverse=True)
             if kind is ReportNoisyMax:
-                assert said == best[2]
-                assert type(said) is int
+                assert answer == best[2]
+                assert type(answer) is int
             else:
                 wins = next(lead for lead in range(20, -1, -1) if (best[0] - lead, best[1]) > second[:2])
-                assert said == (best[2], wins)
-                assert type(said) is WinnerWithGap
-                assert (type(said.winner), type(said.gap)) == (int, int)
+                assert answer == (best[2], wins)
+                assert type(answer) is WinnerWithGap
+                assert (type(answer.winner), type(answer.gap)) == (int, int)
     assert scales == {(Fraction(8), 3)}
 
 
@@ -371,10 +371,10 @@ def test_gap_wider_than_64_bits_is_exact(monkeypatch):
         scores_of, "discrete_laplace", lambda scale, size: np.array([MAX_DRAW - 1, 1 - MAX_DRAW])
     )
 
-    said = ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=1).release([MAX_MAGNITUDE, -MAX_MAGNITUDE]).value
+    answer = ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=1).release([MAX_MAGNITUDE, -MAX_MAGNITUDE]).value
 
-    assert said.winner == 0
-    assert 2 * MAX_MAGNITUDE + 2 * MAX_DRAW - 3 <= said.gap <= 2 * MAX_MAGNITUDE + 2 * MAX_DRAW - 2
+    assert answer.winner == 0
+    assert 2 * MAX_MAGNITUDE + 2 * MAX_DRAW - 3 <= answer.gap <= 2 * MAX_MAGNITUDE + 2 * MAX_DRAW - 2
 
 
 # The exponential mechanism, bit by bit
@@ -660,8 +660,8 @@ def test_release_contains_only_the_choice(kind):
     assert release.source is mechanism
     assert release.loss == mechanism.loss()
     assert release.loss.epsilon() == 1
-    shown = repr(release) + release.source.to_json() + repr(mechanism) + str(mechanism)
-    assert "98765" not in shown
+    text = repr(release) + release.source.to_json() + repr(mechanism) + str(mechanism)
+    assert "98765" not in text
     if kind is ReportNoisyMaxWithGap:
         assert type(release.value) is WinnerWithGap
         assert release.value.winner in range(3)
@@ -687,7 +687,7 @@ def test_single_candidate_has_no_gap():
 
 
 @pytest.mark.parametrize(
-    ("named", "at"),
+    ("parameters", "at"),
     [
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": -1}, "epsilon"),
@@ -706,9 +706,11 @@ def test_single_candidate_has_no_gap():
         ({"monotone": "no"}, "monotone"),
     ],
 )
-def test_invalid_parameters_are_refused(named, at):
+def test_invalid_parameters_are_refused(parameters, at):
     for kind in ALL:
-        assert refusal(InvalidInput, kind.of, **{"sensitivity": 1, "epsilon": 1, **named}).what.startswith(at)
+        assert refusal(
+            InvalidInput, kind.of, **{"sensitivity": 1, "epsilon": 1, **parameters}
+        ).what.startswith(at)
 
 
 @each
@@ -739,24 +741,24 @@ def test_largest_sensitivity_of_one_score_counts(kind):
 @each
 def test_monotone_is_refused_under_substitution(kind):
     unit = Unit.row(Neighbours.SUBSTITUTE)
-    held = Bounded([1, 2], Sensitivity(2, linf=1), unit, "histogram")
+    bounded = Bounded([1, 2], Sensitivity(2, linf=1), unit, "histogram")
 
-    release = kind.of(sensitivity=1, epsilon=1).release(held)
+    release = kind.of(sensitivity=1, epsilon=1).release(bounded)
     assert (release.unit, release.user_asserted) == (unit, False)
-    error = refusal(Refused, kind.of(sensitivity=1, epsilon=1, monotone=True).release, held)
+    error = refusal(Refused, kind.of(sensitivity=1, epsilon=1, monotone=True).release, bounded)
     assert "substitution" in error.what
 
 
 @each
 def test_user_asserted_sensitivity_is_stated(kind):
     unit = Unit("patient")
-    held = Bounded([1, 2], Sensitivity(2, linf=1), unit, "counts")
+    bounded = Bounded([1, 2], Sensitivity(2, linf=1), unit, "counts")
     plain, monotone = kind.of(sensitivity=1, epsilon=1), kind.of(sensitivity=1, epsilon=1, monotone=True)
 
-    assert not plain.release(held).user_asserted
+    assert not plain.release(bounded).user_asserted
     assert plain.release([1, 2]).user_asserted
-    assert monotone.release(held).user_asserted
-    assert plain.release(held).unit == unit
+    assert monotone.release(bounded).user_asserted
+    assert plain.release(bounded).unit == unit
 
 
 @each

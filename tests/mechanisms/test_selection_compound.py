@@ -57,13 +57,13 @@ def test_peeling_follows_the_reference_law():
             left, reference.permute_and_flip([scores[i] for i in left], z), strict=True
         ):
             law[winner, second] = first[winner] * chance
-    counted = dict.fromkeys(law, 0)
+    counts = dict.fromkeys(law, 0)
 
     with inject_bits(stream("peeling")):
         for _ in range(3000):
-            counted[tuple(mechanism.release(list(scores)).value)] += 1
+            counts[tuple(mechanism.release(list(scores)).value)] += 1
 
-    assert fits(list(counted.values()), list(law.values()))
+    assert fits(list(counts.values()), list(law.values()))
 
 
 def test_the_top_k_are_k_different_indices_and_nothing_else():
@@ -154,8 +154,8 @@ def test_measured_score_is_that_of_the_winner(monkeypatch):
 
     monkeypatch.setattr(type(measure), "release", record)
     unit = Unit("patient")
-    held = Bounded([7, 10**9, 8], Sensitivity(30, linf=2), unit, "counts")
-    release = select_and_measure(held, ReportNoisyMax.of(sensitivity=2, epsilon=1), measure)
+    bounded = Bounded([7, 10**9, 8], Sensitivity(30, linf=2), unit, "counts")
+    release = select_and_measure(bounded, ReportNoisyMax.of(sensitivity=2, epsilon=1), measure)
 
     assert measured == [(10**9, Sensitivity(2), unit, "counts")]
     assert release.unit == unit
@@ -206,25 +206,25 @@ def test_the_zcdp_of_k_rounds_is_k_times_the_rounds():
 
 @each_index_only
 def test_monotone_is_refused_under_substitution(kind):
-    held = Bounded([1, 2], Sensitivity(2, linf=1), Unit.row(Neighbours.SUBSTITUTE), "histogram")
+    bounded = Bounded([1, 2], Sensitivity(2, linf=1), Unit.row(Neighbours.SUBSTITUTE), "histogram")
     monotone = kind.of(sensitivity=1, epsilon=1, monotone=True)
 
-    refusal(Refused, TopK(monotone, k=1).release, held)
-    refusal(Refused, select_and_measure, held, monotone, Laplace.of(sensitivity=1, epsilon=1))
+    refusal(Refused, TopK(monotone, k=1).release, bounded)
+    refusal(Refused, select_and_measure, bounded, monotone, Laplace.of(sensitivity=1, epsilon=1))
 
 
 @each_index_only
 def test_user_asserted_sensitivity_is_stated(kind):
-    held = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
+    bounded = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
     plain, monotone = kind.of(sensitivity=1, epsilon=1), kind.of(sensitivity=1, epsilon=1, monotone=True)
     measure = Laplace.of(sensitivity=1, epsilon=1)
 
-    for asked in (lambda inner: TopK(inner, k=1), lambda inner: SelectAndMeasure(inner, measure)):
-        assert not asked(plain).release(held).user_asserted
-        assert asked(plain).release([1, 2]).user_asserted
-        assert asked(monotone).release(held).user_asserted
-        assert asked(plain).release(held).unit == Unit("patient")
-        assert asked(plain).release(held).coordinates == 2
+    for command in (lambda inner: TopK(inner, k=1), lambda inner: SelectAndMeasure(inner, measure)):
+        assert not command(plain).release(bounded).user_asserted
+        assert command(plain).release([1, 2]).user_asserted
+        assert command(monotone).release(bounded).user_asserted
+        assert command(plain).release(bounded).unit == Unit("patient")
+        assert command(plain).release(bounded).coordinates == 2
 
 
 STORED = {

@@ -30,9 +30,9 @@ FAR = 10**12
 """So far from any threshold that noise does not matter."""
 
 
-def _one(**named):
+def _one(**parameters):
     settings = {"sensitivity": 1, "epsilon": 1, "threshold": 0, "allow_large_epsilon": True}
-    return AboveThreshold.of(**{**settings, **named})
+    return AboveThreshold.of(**{**settings, **parameters})
 
 
 class Book:
@@ -104,15 +104,15 @@ def test_release_follows_the_reference_law(monotone):
     values = (2, 5, 0)
     z = mpmath.exp(-mpmath.mpf(4) / (4 if monotone else 8))
     law = above_threshold(values, 3, z, 1 if monotone else 2, 1)
-    held = Bounded.user_asserted(list(values), 2)
-    counted = [0] * 4
+    bounded = Bounded.user_asserted(list(values), 2)
+    counts = [0] * 4
 
     with inject_bits(stream(f"released/{monotone}")):
         for _ in range(3000):
-            said = mechanism.release(held).value
-            counted[3 if said is None else said] += 1
+            answer = mechanism.release(bounded).value
+            counts[3 if answer is None else answer] += 1
 
-    assert fits(counted, law)
+    assert fits(counts, law)
 
 
 @pytest.mark.parametrize("monotone", [False, True])
@@ -121,14 +121,14 @@ def test_session_answers_follow_the_reference_law(monotone):
     values = (2, 5, 0)
     z = mpmath.exp(-mpmath.mpf(4) / (4 if monotone else 8))
     law = above_threshold(values, 3, z, 1 if monotone else 2, 1)
-    counted = [0] * 4
+    counts = [0] * 4
 
     with inject_bits(stream(f"session/{monotone}")):
         for _ in range(2000):
             session = mechanism.open()
-            counted[next((i for i, value in enumerate(values) if session.ask(value)), 3)] += 1
+            counts[next((i for i, value in enumerate(values) if session.ask(value)), 3)] += 1
 
-    assert fits(counted, law)
+    assert fits(counts, law)
 
 
 def _scripted_noise(monkeypatch, draws):
@@ -163,7 +163,7 @@ def test_noisy_threshold_is_redrawn_after_each_answer_above(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("named", "of_threshold", "of_query"),
+    ("parameters", "of_threshold", "of_query"),
     [
         ({}, 2, 4),
         ({"monotone": True}, 2, 2),
@@ -174,13 +174,13 @@ def test_noisy_threshold_is_redrawn_after_each_answer_above(monkeypatch):
         ({"sensitivity": Sensitivity(50, linf=2)}, 4, 8),
     ],
 )
-def test_scales_match_the_proof(monkeypatch, named, of_threshold, of_query):
-    mechanism = _one(**named)
-    asked = _scripted_noise(monkeypatch, [0, 0, 0])
+def test_scales_match_the_proof(monkeypatch, parameters, of_threshold, of_query):
+    mechanism = _one(**parameters)
+    requests = _scripted_noise(monkeypatch, [0, 0, 0])
     mechanism.open().ask(1)
 
     assert (mechanism.threshold_scale, mechanism.query_scale) == (of_threshold, of_query)
-    assert asked == [of_threshold, of_query, of_threshold]
+    assert requests == [of_threshold, of_query, of_threshold]
     assert mechanism.loss() == PrivacyLoss.pure(mechanism.epsilon)
 
 
@@ -268,19 +268,19 @@ def _in_a_fork(ask):
         warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads are the point here
         child = os.fork()
     if child == 0:
-        said = b"nothing"
+        message = b"nothing"
         try:
-            said = repr(ask()).encode()
+            message = repr(ask()).encode()
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}".encode()
+            message = f"{type(error).__name__}: {error}".encode()
         finally:
-            os.write(theirs, said)
+            os.write(theirs, message)
             os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, "rb") as pipe:
-        said = pipe.read().decode()
+        message = pipe.read().decode()
     assert os.waitpid(child, 0)[1] == 0
-    return said
+    return message
 
 
 @pytest.mark.slow
@@ -289,9 +289,9 @@ def test_a_forked_session_gives_no_answers():
     assert session.ask(FAR)
 
     for value in (FAR, -FAR):
-        said = _in_a_fork(lambda value=value: session.ask(value))
-        assert said.startswith("Refused: the session was opened in another process: ")
-        assert "open a session in this process" in said
+        message = _in_a_fork(lambda value=value: session.ask(value))
+        assert message.startswith("Refused: the session was opened in another process: ")
+        assert "open a session in this process" in message
     # Whatever the child does, there is one answer left here, and the child may open its own.
     assert _in_a_fork(lambda: _one().open().ask(FAR)) == "True"
     assert session.answers_left == 1
@@ -329,13 +329,13 @@ def test_two_threads_do_not_both_get_the_last_answer(monkeypatch):
 
     session = _one().open()
     monkeypatch.setattr(sparse_vector, "discrete_laplace", draw)
-    said = []
+    answers = []
 
     def ask():
         try:
-            said.append(session.ask(FAR))
+            answers.append(session.ask(FAR))
         except Halted:
-            said.append("halted")
+            answers.append("halted")
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
@@ -344,7 +344,7 @@ def test_two_threads_do_not_both_get_the_last_answer(monkeypatch):
         thread.join()
 
     assert met == []
-    assert sorted(said, key=str) == [True, "halted"]
+    assert sorted(answers, key=str) == [True, "halted"]
 
 
 def test_entropy_failure_changes_no_state(monkeypatch):
@@ -352,18 +352,18 @@ def test_entropy_failure_changes_no_state(monkeypatch):
     before = session._state
     for fails_at in (0, 1):
         for value in (FAR, -FAR):
-            drawn = []
+            draws = []
 
-            def draw(scale, fails_at=fails_at, drawn=drawn):
-                drawn.append(scale)
-                if len(drawn) > fails_at:
+            def draw(scale, fails_at=fails_at, draws=draws):
+                draws.append(scale)
+                if len(draws) > fails_at:
                     raise Refused("no bits", why="none", fix="wait")
                 return 0
 
             with monkeypatch.context() as failing:
                 failing.setattr(sparse_vector, "discrete_laplace", draw)
                 refusal(Refused, session.ask, value)
-            assert len(drawn) == fails_at + 1
+            assert len(draws) == fails_at + 1
             assert session._state == before
     assert session.ask(FAR)
 
@@ -417,13 +417,13 @@ def test_invalid_unit_is_refused_before_the_charge(unit):
 def test_monotone_is_refused_under_substitution():
     book = Book()
     unit = Unit.row(Neighbours.SUBSTITUTE)
-    held = Bounded([1, 2], Sensitivity(2, linf=1), unit, "histogram")
+    bounded = Bounded([1, 2], Sensitivity(2, linf=1), unit, "histogram")
 
     assert "substitution" in refusal(Refused, _one(monotone=True).open, book, unit=unit).what
     assert book.charged == []
-    assert "substitution" in refusal(Refused, _one(monotone=True).release, held).what
+    assert "substitution" in refusal(Refused, _one(monotone=True).release, bounded).what
     assert _one().open(book, unit=unit).unit == unit
-    assert _one().release(held).unit == unit
+    assert _one().release(bounded).unit == unit
     assert _one(monotone=True).open(book, unit=Unit("patient")).unit == Unit("patient")
 
 
@@ -490,7 +490,7 @@ def test_the_sensitivity_of_a_list_is_its_largest_move():
 
 
 @pytest.mark.parametrize(
-    ("named", "at"),
+    ("parameters", "at"),
     [
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
@@ -510,15 +510,19 @@ def test_the_sensitivity_of_a_list_is_its_largest_move():
         ({"answers": None}, "answers"),
     ],
 )
-def test_invalid_parameters_are_refused(named, at):
-    assert refusal(InvalidInput, _one, **named).what.startswith(at)
+def test_invalid_parameters_are_refused(parameters, at):
+    assert refusal(InvalidInput, _one, **parameters).what.startswith(at)
 
 
 def test_plain_constructor_checks_parameters():
     assert AboveThreshold(Sensitivity(1), 0.1, 5.0, answers=2.0) == _one(epsilon=0.1, threshold=5, answers=2)
-    made = AboveThreshold(Sensitivity(1), 1, Fraction(5))
-    assert (made.answers, made.monotone) == (1, False)
-    assert (type(made.epsilon), type(made.threshold), type(made.answers)) == (Fraction, int, int)
+    mechanism = AboveThreshold(Sensitivity(1), 1, Fraction(5))
+    assert (mechanism.answers, mechanism.monotone) == (1, False)
+    assert (type(mechanism.epsilon), type(mechanism.threshold), type(mechanism.answers)) == (
+        Fraction,
+        int,
+        int,
+    )
     assert "int" in refusal(InvalidInput, AboveThreshold, 1, Fraction(1), 5).what
 
 
@@ -664,12 +668,12 @@ def test_mechanism_describes_itself():
 
 
 def test_user_asserted_sensitivity_is_stated():
-    held = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
+    bounded = Bounded([1, 2], Sensitivity(2, linf=1), Unit("patient"), "counts")
 
-    assert not _one().release(held).user_asserted
-    assert _one(monotone=True).release(held).user_asserted
+    assert not _one().release(bounded).user_asserted
+    assert _one(monotone=True).release(bounded).user_asserted
     assert _one().release([1, 2]).user_asserted
-    assert _one().release(held).loss == PrivacyLoss.pure(1)
+    assert _one().release(bounded).loss == PrivacyLoss.pure(1)
 
 
 @given(
@@ -679,14 +683,14 @@ def test_user_asserted_sensitivity_is_stated():
     st.integers(1, 5),
 )
 def test_answers_above_never_exceed_the_limit(values, bar, epsilon, answers):
-    found = _one(threshold=bar, epsilon=epsilon, answers=answers).release(values).value
+    result = _one(threshold=bar, epsilon=epsilon, answers=answers).release(values).value
 
     if answers == 1:
-        assert found is None or found in range(len(values))
+        assert result is None or result in range(len(values))
     else:
-        assert len(found) <= answers
-        assert found == sorted(set(found))
-        assert all(index in range(len(values)) for index in found)
+        assert len(result) <= answers
+        assert result == sorted(set(result))
+        assert all(index in range(len(values)) for index in result)
 
 
 def test_session_states_user_asserted_sensitivity():

@@ -49,8 +49,8 @@ def test_delta_is_the_worst_case_exposure_rounded_up(law, groups):
         mechanism = StabilityHistogram.of(noise=noise, max_groups=groups, delta=delta)
         exact = worst(noise, groups, mechanism.threshold)
         with mpmath.workdps(60):
-            said = mpmath.mpf(mechanism.delta.numerator) / mechanism.delta.denominator
-            assert exact * (1 - mpmath.mpf(10) ** -40) <= said <= exact * (1 + mpmath.mpf(10) ** -30)
+            stated_delta = mpmath.mpf(mechanism.delta.numerator) / mechanism.delta.denominator
+            assert exact * (1 - mpmath.mpf(10) ** -40) <= stated_delta <= exact * (1 + mpmath.mpf(10) ** -30)
         assert mechanism.delta <= delta
         lower = mechanism.threshold - 1
         assert lower == int(noise.sensitivity.linf) or worst(noise, groups, lower) > delta
@@ -67,9 +67,9 @@ def test_keys_at_or_above_the_threshold_are_shown():
 
 def test_key_without_units_is_never_shown():
     mechanism = StabilityHistogram(Laplace.of(sensitivity=1, epsilon=Fraction(1, 1000)), 2, 1)
-    found = mechanism.release(np.tile([0, -1, 1], 1000)).value
-    assert set(found[:, 0] % 3) == {2}
-    assert (found[:, 1] >= 2).all()
+    result = mechanism.release(np.tile([0, -1, 1], 1000)).value
+    assert set(result[:, 0] % 3) == {2}
+    assert (result[:, 1] >= 2).all()
 
 
 def test_empty_histogram_is_accepted():
@@ -129,8 +129,8 @@ def test_interval_ends_are_rounded_outward():
 
 def test_far_tails_of_the_normal_law_do_not_cancel():
     mechanism = StabilityHistogram(Gaussian(Fraction(10**9), Sensitivity(1)), 10**17, 1)
-    found = mechanism._conditional_tail(np.array([10**17 + 20]), np.array([12345]))
-    assert found[0] == pytest.approx(math.exp(-2), rel=1e-6)
+    values = mechanism._conditional_tail(np.array([10**17 + 20]), np.array([12345]))
+    assert values[0] == pytest.approx(math.exp(-2), rel=1e-6)
 
 
 def test_loss_is_that_of_noise_and_delta():

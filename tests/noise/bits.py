@@ -114,18 +114,18 @@ def _summed(variance, times):
 
 def thresholds(law, bits=64):
     """⌊2^bits·Pr[size < j]⌋ for j = 1, 2, … up to the last below 2^bits − 1."""
-    found, j = [], 1
+    results, j = [], 1
     while True:
-        found.append(scaled(law(j), bits))
-        if found[-1] >= (1 << bits) - 1:
-            return found
+        results.append(scaled(law(j), bits))
+        if results[-1] >= (1 << bits) - 1:
+            return results
         j += 1
 
 
-def value_at(found, u):
+def value_at(result, u):
     """The value at a U that begins with `u`, unless it is a tie; `found` as from `thresholds`."""
-    value = bisect_right(found, u)
-    assert value == 0 or found[value - 1] != u, "a tie: choose other bits"
+    value = bisect_right(result, u)
+    assert value == 0 or result[value - 1] != u, "a tie: choose other bits"
     return value
 
 

@@ -250,11 +250,11 @@ def test_insufficient_precision_gives_the_upper_bound(monkeypatch):
 
 
 def test_precision_is_doubled_up_to_2_to_the_14th_and_no_further(monkeypatch):
-    asked = []
-    monkeypatch.setattr(enclosures, "normal_central", lambda x, bits: asked.append(bits) or (0, 1 << bits))
+    calls = []
+    monkeypatch.setattr(enclosures, "normal_central", lambda x, bits: calls.append(bits) or (0, 1 << bits))
 
     assert gaussian_delta(Fraction(0), Fraction(1)) >= Fraction(1, 2)
-    assert sorted(set(asked)) == [1 << power for power in range(7, 15)]
+    assert sorted(set(calls)) == [1 << power for power in range(7, 15)]
 
 
 @pytest.mark.parametrize("vague", ["near", "far", "exp"])
@@ -277,8 +277,8 @@ def test_precision_is_raised_for_either_uncertain_term(vague, monkeypatch):
     assert excess(gaussian_delta(Fraction(1), Fraction(1)), true_delta(1, 1)) < mp.ldexp(1, -59)
 
 
-@pytest.mark.parametrize(("share", "asked"), [("0.7", [128]), ("1.4", [128, 256])])
-def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, asked, monkeypatch):
+@pytest.mark.parametrize(("share", "query"), [("0.7", [128]), ("1.4", [128, 256])])
+def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, query, monkeypatch):
     """Both tails at ε = 0 and μ = 1 are off by as much, together by this share of 2^-60 of δ."""
     central, seen = enclosures.normal_central, set()
     slack = int(mp.ldexp(mp.mpf(share) / 2 * true_delta(0, 1), 128 - 60))
@@ -291,19 +291,19 @@ def test_the_curve_is_known_to_two_to_the_minus_60_of_itself(share, asked, monke
     monkeypatch.setattr(enclosures, "normal_central", vague)
 
     gaussian_delta(Fraction(0), Fraction(1))
-    assert sorted(seen) == asked
+    assert sorted(seen) == query
 
 
 def test_precision_is_raised_if_insufficient(monkeypatch):
-    asked = []
+    calls = []
     enclose = enclosures.normal_central
 
     def vague(x, bits):
-        asked.append(bits)
+        calls.append(bits)
         low, high = enclose(x, bits)
         return (low, high) if bits > 300 else (low - (1 << bits - 40), high + (1 << bits - 40))
 
     monkeypatch.setattr(enclosures, "normal_central", vague)
 
     assert excess(gaussian_delta(Fraction(1), Fraction(1)), true_delta(1, 1)) < mp.ldexp(1, -59)
-    assert sorted(set(asked)) == [128, 256, 512]
+    assert sorted(set(calls)) == [128, 256, 512]

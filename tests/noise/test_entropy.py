@@ -29,9 +29,9 @@ def _child(task):
             os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, "rb") as pipe:
-        given = pipe.read()
+        output = pipe.read()
     assert os.waitpid(pid, 0)[1] == 0
-    return given
+    return output
 
 
 def test_children_and_parent_have_separate_streams():
@@ -48,8 +48,8 @@ def test_fork_does_not_repeat_samples():
         return noise.discrete_laplace(2**40, size=100).tobytes() + bytes(str(noise.geometric(2**48)), "ascii")
 
     draw()  # tables and generator are warm, and shared with the children
-    drawn = [_child(draw) for _ in range(3)] + [draw(), draw()]
-    assert len(set(drawn)) == len(drawn)
+    draws = [_child(draw) for _ in range(3)] + [draw(), draw()]
+    assert len(set(draws)) == len(draws)
 
 
 def test_a_fork_from_a_thread_has_its_own_stream():
@@ -73,8 +73,8 @@ def test_threads_have_separate_streams():
         return [random_bytes(16) for _ in range(200)]
 
     with ThreadPoolExecutor(8) as pool:
-        drawn = [block for blocks in pool.map(work, range(8)) for block in blocks]
-    assert len(set(drawn)) == 1600
+        draws = [block for blocks in pool.map(work, range(8)) for block in blocks]
+    assert len(set(draws)) == 1600
 
 
 def test_threads_share_the_samplers_without_harm():
@@ -85,8 +85,8 @@ def test_threads_share_the_samplers_without_harm():
         return noise.rounded_gaussian(17.25, size=1000).tobytes()
 
     with ThreadPoolExecutor(8) as pool:
-        drawn = list(pool.map(work, range(8)))
-    assert len(set(drawn)) == 8
+        draws = list(pool.map(work, range(8)))
+    assert len(set(draws)) == 8
 
 
 def test_bits_are_read_from_the_top():
@@ -104,17 +104,17 @@ def test_bytes_come_from_openssl(monkeypatch):
 
 def test_a_request_beyond_a_c_int_is_made_in_parts(monkeypatch):
     assert 2 * entropy._MAX_BYTES <= 2**31
-    asked = []
+    calls = []
 
     def rand(count):
-        asked.append(count)
-        return bytes([len(asked)]) * count
+        calls.append(count)
+        return bytes([len(calls)]) * count
 
     monkeypatch.setattr(ssl, "RAND_bytes", rand)
     monkeypatch.setattr(entropy, "_MAX_BYTES", 10)
     assert random_bytes(10) == b"\x01" * 10
     assert random_bytes(25) == b"\x02" * 10 + b"\x03" * 10 + b"\x04" * 5
-    assert asked == [10, 10, 10, 5]
+    assert calls == [10, 10, 10, 5]
 
 
 @pytest.mark.parametrize("count", [8, 25])

@@ -99,13 +99,13 @@ def exact_sum(value, noise, grid):
 
 def test_a_real_is_rounded_to_the_grid_ties_to_even():
     quarter = Fraction(1, 4)
-    for value, shown in [
+    for value, answer in [
         (Fraction(1, 3), 0.25),
         (Fraction(1, 8), 0.0),
         (Fraction(3, 8), 0.5),
         (Fraction(-3, 8), -0.5),
     ]:
-        assert add_on_grid(value, 0, quarter) == shown
+        assert add_on_grid(value, 0, quarter) == answer
     assert add_on_grid(
         np.array([1 / 3, 0.125, 0.375, -0.375]), np.zeros(4, dtype=np.int64), quarter
     ).tolist() == [
@@ -151,9 +151,9 @@ def test_doubles_of_every_size_show_the_exact_sum_rounded_once(grid):
     together = add_on_grid(np.array(values), np.array(noise), grid)
 
     assert np.isfinite(together).all()
-    for value, drawn, shown in zip(values, noise, together, strict=True):
-        assert shown == exact_sum(Fraction(value), drawn, grid)
-        assert add_on_grid(Fraction(value), drawn, grid) == shown
+    for value, draws, answer in zip(values, noise, together, strict=True):
+        assert answer == exact_sum(Fraction(value), draws, grid)
+        assert add_on_grid(Fraction(value), draws, grid) == answer
 
 
 @pytest.mark.parametrize("power", [-900, -40, -1, 0, 1, 2, 31, 60, 61, 62, 70, 900])
@@ -171,9 +171,9 @@ def test_integers_beyond_doubles_show_the_exact_sum_rounded_once(power):
     together = add_on_grid(np.array(values), np.array(noise), grid)
 
     assert together.dtype == np.float64
-    for value, drawn, shown in zip(values, noise, together, strict=True):
-        assert shown == exact_sum(Fraction(value), drawn, grid)
-        assert add_on_grid(value, drawn, grid) == shown
+    for value, draws, answer in zip(values, noise, together, strict=True):
+        assert answer == exact_sum(Fraction(value), draws, grid)
+        assert add_on_grid(value, draws, grid) == answer
 
 
 def test_neighbouring_integers_beyond_doubles_stay_neighbours():
@@ -200,24 +200,26 @@ def test_vector_result_depends_on_the_sum_only(cells):
     grid, step = Fraction(1, 2**20), 2.0**-20
     here = np.array([float(steps) * step for steps, _, _ in cells])
     there = np.array([float(steps + moved) * step for steps, _, moved in cells])
-    drawn = np.array([noise for _, noise, _ in cells], dtype=np.int64)
+    draws = np.array([noise for _, noise, _ in cells], dtype=np.int64)
     other = np.array([noise - moved for _, noise, moved in cells], dtype=np.int64)
 
-    assert add_on_grid(here, drawn, grid).tolist() == add_on_grid(there, other, grid).tolist()
+    assert add_on_grid(here, draws, grid).tolist() == add_on_grid(there, other, grid).tolist()
 
 
 def test_noise_beyond_64_bits_is_requested():
-    asked = []
+    calls = []
 
-    def further(drawn):
-        asked.append(drawn)
-        return 4 * drawn
+    def further(draws):
+        calls.append(draws)
+        return 4 * draws
 
     noise = np.array([MAX_DRAW, 1, -MAX_DRAW, MAX_DRAW - 1])
-    shown = add_on_grid(np.zeros(4), noise, Fraction(1, 2), further)
-    assert shown.tolist() == [2.0 * MAX_DRAW, 0.5, -2.0 * MAX_DRAW, float(MAX_DRAW - 1) / 2]
-    assert add_on_grid(np.zeros(4, dtype=np.int64), noise, Fraction(1, 2), further).tolist() == shown.tolist()
-    assert asked == [MAX_DRAW, -MAX_DRAW] * 2
+    answer = add_on_grid(np.zeros(4), noise, Fraction(1, 2), further)
+    assert answer.tolist() == [2.0 * MAX_DRAW, 0.5, -2.0 * MAX_DRAW, float(MAX_DRAW - 1) / 2]
+    assert (
+        add_on_grid(np.zeros(4, dtype=np.int64), noise, Fraction(1, 2), further).tolist() == answer.tolist()
+    )
+    assert calls == [MAX_DRAW, -MAX_DRAW] * 2
     assert add_on_grid(np.zeros(1), np.array([MAX_DRAW]), Fraction(1)).tolist() == [float(MAX_DRAW)]
 
 
@@ -256,16 +258,16 @@ def test_a_long_vector_is_worked_on_in_chunks(monkeypatch):
     values = np.array([0.3, -1.7, 5.0, 1e300, -2.2, 0.0, 9.9])
     steps = np.array([1, 2**60 + 1, -7, 3, -(2**61) - 1, MAX_DRAW, 4])
     grid = Fraction(1, 4)
-    asked = []
+    calls = []
 
-    def further(drawn):
-        asked.append(drawn)
-        return 4 * drawn
+    def further(draws):
+        calls.append(draws)
+        return 4 * draws
 
     whole = add_on_grid(values, steps, grid, further)
     monkeypatch.setattr("hubbub.noise.float_grid.CHUNK", 3)
     assert add_on_grid(values, steps, grid, further).tolist() == whole.tolist()
-    assert asked == [MAX_DRAW, MAX_DRAW]
+    assert calls == [MAX_DRAW, MAX_DRAW]
     alone = [add_on_grid(values[i : i + 1], steps[i : i + 1], grid, further)[0] for i in range(7)]
     assert whole.tolist() == alone
 
@@ -280,7 +282,7 @@ def test_many_draws_on_one_number_show_the_exact_sums_rounded_once(grid):
     edges = [sign * grid * (MAX_MAGNITUDE + more) for sign in (1, -1) for more in (-1, 0, 1)]
     for value in [*doubles[:40], *edges, Fraction(1, 3), 7]:
         draws = [some_noise(generator) for _ in range(20)]
-        shown = add_many_on_grid(value, np.array(draws), grid, lambda drawn: 2 * drawn)
-        whole = [2 * drawn if abs(drawn) >= MAX_DRAW else drawn for drawn in draws]
-        assert shown.tolist() == [exact_sum(Fraction(value), drawn, grid) for drawn in whole]
-        assert [add_on_grid(value, drawn, grid) for drawn in whole] == shown.tolist()
+        answer = add_many_on_grid(value, np.array(draws), grid, lambda sample: 2 * sample)
+        whole = [2 * sample if abs(sample) >= MAX_DRAW else sample for sample in draws]
+        assert answer.tolist() == [exact_sum(Fraction(value), sample, grid) for sample in whole]
+        assert [add_on_grid(value, sample, grid) for sample in whole] == answer.tolist()

@@ -118,42 +118,42 @@ TIES = ((bisect_right, lambda u, x: u <= x), (bisect_left, lambda u, x: u >= x))
 
 
 def test_every_guide_entry_is_correct(case):
-    built, _law, found = case
+    built, _law, result = case
     signed = built._signed
     cells = np.arange(1 << 16, dtype=np.uint16)
     with playing(cells.tobytes(), then=0):
-        drawn = built.draw(1 << 16)
+        draws = built.draw(1 << 16)
     undecided = built._get_guide() == np.iinfo(np.int16).min
     width = 49 if signed else 48
     # Two passes: where the guide answers, the whole cell lies between two thresholds of the law.
     for sign in range(1 + signed):
         half = slice(sign << 15, (sign + 1) << 15) if signed else slice(None)
-        sizes = -drawn[half] if sign else drawn[half]
+        sizes = -draws[half] if sign else draws[half]
         assert sizes.min() >= 0
         for cell in np.flatnonzero(~undecided[half]):
             size, start = int(sizes[cell]), int(cell) << width
-            assert size == 0 or found[size - 1] < start
-            assert start + (1 << width) <= found[size]
+            assert size == 0 or result[size - 1] < start
+            assert start + (1 << width) <= result[size]
         # Each cell left open holds a threshold: no more are open than must be.
         open_cells = set(np.flatnonzero(undecided[half]).tolist())
-        assert open_cells == {threshold >> width for threshold in found} | {(ONES >> width)}
+        assert open_cells == {threshold >> width for threshold in result} | {(ONES >> width)}
     assert built._ambiguous == undecided.mean()
 
 
 def test_every_threshold_matches_bisection(case, monkeypatch):
-    built, law, found = case
-    sample = range(1, len(found)) if len(found) < 300 else range(1, len(found), len(found) // 200)
-    wanted = np.array(sample, dtype=np.int64)
+    built, law, result = case
+    sample = range(1, len(result)) if len(result) < 300 else range(1, len(result), len(result) // 200)
+    expected = np.array(sample, dtype=np.int64)
     exact = [mp.ldexp(law(j), 64) for j in sample]
     for negative in (False, True) if built._signed else (False,):
         for resolve, is_bound in TIES:
-            monkeypatch.setattr(Table, "_search", lambda self, u, bits, resolve=resolve: resolve(found, u))
+            monkeypatch.setattr(Table, "_search", lambda self, u, bits, resolve=resolve: resolve(result, u))
             least = np.zeros(len(sample), dtype=np.uint64)
             most = np.full(len(sample), ONES, dtype=np.uint64)
             for _ in range(64):
                 middle = least + (most - least) // np.uint64(2)
-                drawn = draw_at(built, middle, negative=negative)
-                reached = (-drawn if negative else drawn) >= wanted
+                draws = draw_at(built, middle, negative=negative)
+                reached = (-draws if negative else draws) >= expected
                 most = np.where(reached, middle, most)
                 least = np.where(reached | (least == most), least, middle + np.uint64(1))
             assert (least == most).all()
@@ -163,10 +163,10 @@ def test_every_threshold_matches_bisection(case, monkeypatch):
 
 
 def test_pick_matches_bisection(case, monkeypatch):
-    built, law, found = case
-    sample = range(1, len(found), max(1, len(found) // 40))
+    built, law, result = case
+    sample = range(1, len(result), max(1, len(result) // 40))
     for resolve, is_bound in TIES:
-        monkeypatch.setattr(Table, "_search", lambda self, u, bits, resolve=resolve: resolve(found, u))
+        monkeypatch.setattr(Table, "_search", lambda self, u, bits, resolve=resolve: resolve(result, u))
         for j in sample:
             least, most = 0, ONES
             while least < most:
@@ -181,37 +181,37 @@ def test_pick_matches_bisection(case, monkeypatch):
 
 
 def test_scalar_and_vector_paths_agree(case):
-    built, _law, found = case
+    built, _law, result = case
     us = np.frombuffer(bits.random.Random(5).randbytes(8 * 5000), dtype=np.uint64)
-    drawn = draw_at(built, us)
-    assert drawn.tolist() == [built.value_at(u) for u in us.tolist()]
-    assert drawn.tolist() == [value_at(found, u) for u in us.tolist()]
+    draws = draw_at(built, us)
+    assert draws.tolist() == [built.value_at(u) for u in us.tolist()]
+    assert draws.tolist() == [value_at(result, u) for u in us.tolist()]
     if built._signed:
-        assert draw_at(built, us, negative=True).tolist() == (-drawn).tolist()
+        assert draw_at(built, us, negative=True).tolist() == (-draws).tolist()
 
 
 def test_find_is_pick_for_many(case):
-    built, _law, found = case
+    built, _law, result = case
     if built._signed:
         return
     generator = bits.random.Random(6)
     us = [generator.getrandbits(64) for _ in range(3000)]
-    us += [u + step for u in found[: len(found) // 2 + 1] for step in (-3, 3)]
+    us += [u + step for u in result[: len(result) // 2 + 1] for step in (-3, 3)]
     with playing():
         values, decided = built.values_at(np.array(us, dtype=np.uint64))
         assert decided.all()
-        assert values.tolist() == [value_at(found, u) for u in us]
-        assert built._lows[0] <= found[0] < built._highs[0]  # a tie
-        values, decided = built.values_at(np.array([5, found[0], ONES], dtype=np.uint64))
+        assert values.tolist() == [value_at(result, u) for u in us]
+        assert built._lows[0] <= result[0] < built._highs[0]  # a tie
+        values, decided = built.values_at(np.array([5, result[0], ONES], dtype=np.uint64))
     assert decided.tolist() == [True, False, False]
     assert values[0] == 0
 
 
 def test_settle_returns_the_bits_it_used(case):
-    built, law, found = case
-    j = len(found) // 2 + 1
+    built, law, result = case
+    j = len(result) // 2 + 1
     digits = scaled(law(j), 192)
-    assert built.resolve(found[j - 1] - 3, 64) == (j - 1, found[j - 1] - 3, 64)
+    assert built.resolve(result[j - 1] - 3, 64) == (j - 1, result[j - 1] - 3, 64)
     for step, answer in ((-2, j - 1), (2, j)):
         assert 0 <= (digits & ONES) + step <= ONES
         with playing(word(digits >> 64 & ONES), word((digits & ONES) + step)):
@@ -226,10 +226,10 @@ def test_zero_has_its_exact_probability(case):
 
 
 def test_one_draw_reads_the_value_above_and_the_sign_below(case):
-    built, _law, found = case
+    built, _law, result = case
     for u, low in ((1 << 63, 0), (1 << 63, 1), (3 << 62, 0xFE), (3 << 62, 0xFF)):
         with playing(word(u << 8 | low, 72)) as tape:
-            assert built.draw_one() == (value_at(found, u), low & 1)
+            assert built.draw_one() == (value_at(result, u), low & 1)
         assert tape.asked == [9]
 
 
@@ -237,8 +237,8 @@ def test_one_draw_reads_the_value_above_and_the_sign_below(case):
 
 
 def test_a_tie_is_decided_by_the_bits_that_follow(case):
-    built, law, found = case
-    for j in {1, 2, len(found) // 3, len(found) // 2} & set(range(1, len(found))):
+    built, law, result = case
+    for j in {1, 2, len(result) // 3, len(result) // 2} & set(range(1, len(result))):
         digits = scaled(law(j), 256)
         first, rest = digits >> 192, [digits >> 128 & ONES, digits >> 64 & ONES, digits & ONES]
         # One unit at a depth of 64 to 256 bits tells j − 1 and j apart.
@@ -251,8 +251,8 @@ def test_a_tie_is_decided_by_the_bits_that_follow(case):
 
 
 def test_tie_in_a_vector_is_decided_by_more_bits(case):
-    built, law, found = case
-    if len(found) < 4:
+    built, law, result = case
+    if len(result) < 4:
         return
     j = 2
     digits = scaled(law(j), 128)
@@ -265,8 +265,8 @@ def test_tie_in_a_vector_is_decided_by_more_bits(case):
         for step, answer in ((-1, j - 1), (1, j)):
             cells = np.array([u >> 64 - prefix | negative << 15], dtype=np.uint16).tobytes()
             with playing(cells, lambda count: fresh + bytes(count - 8), word((digits & ONES) + step)):
-                drawn = built.draw(1)
-            assert drawn.tolist() == [-answer if negative else answer]
+                draws = built.draw(1)
+            assert draws.tolist() == [-answer if negative else answer]
 
 
 def test_far_tail_follows_the_law(case):
@@ -422,7 +422,7 @@ def test_lanes_suffice_almost_always():
 
 
 def test_every_search_takes_as_many_steps(case):
-    built, _law, found = case
+    built, _law, result = case
 
     class Counted(int):
         steps = 0
@@ -431,25 +431,25 @@ def test_every_search_takes_as_many_steps(case):
             Counted.steps += 1
             return int(self) < other
 
-    taken = set()
-    for threshold in found[:: max(1, len(found) // 60)]:
+    places = set()
+    for threshold in result[:: max(1, len(result) // 60)]:
         for u in (threshold - 3, threshold + 3):
             if 0 <= u < ONES - 2**16:
                 Counted.steps = 0
                 built.value_at(Counted(u))
-                taken.add(Counted.steps)
+                places.add(Counted.steps)
     # As many as the entries that 64 bits can tell from 1 make necessary, and one for the lower end.
     entries = next(j for j, (_, high) in enumerate(built._steps(64)) if high >= 1 << 64)
-    assert taken == {entries.bit_length() + 1}
+    assert places == {entries.bit_length() + 1}
 
 
 def test_vectors_are_drawn_in_chunks():
     built = Table(partial(inversion.geometric, Fraction(3)))
     tape = seeded(1)
     with inject_bits(tape):
-        drawn = built.draw((1 << 17) + 3)
-    assert drawn.shape == ((1 << 17) + 3,)
-    assert drawn.dtype == np.int64
+        draws = built.draw((1 << 17) + 3)
+    assert draws.shape == ((1 << 17) + 3,)
+    assert draws.dtype == np.int64
     assert tape.asked == [1 << 18, 8 * built._lanes(1 << 17), 6, 8 * built._lanes(3)]
 
 

@@ -75,11 +75,11 @@ def test_every_end_is_rounded_outward(name, precision, monkeypatch):
     steps, law, _ = LAWS[name]
     for scale in ROUGH:
         exact = law(scale)
-        found = list(islice(steps(scale, precision), 120))
-        for j, (low, high) in enumerate(found, start=1):
+        results = list(islice(steps(scale, precision), 120))
+        for j, (low, high) in enumerate(results, start=1):
             assert 0 <= low <= mp.ldexp(exact(j), precision) <= high <= 1 << precision
             assert high - low <= 100  # about one unit for each rounding on the way, and no more
-        assert found[0][0] < found[-1][0]
+        assert results[0][0] < results[-1][0]
 
 
 @pytest.mark.parametrize("precision", range(12, 22))
@@ -126,9 +126,9 @@ def test_gaussian_tail_remainder_is_included(monkeypatch):
 def test_partial_sums_take_each_weight_s_own_end(monkeypatch):
     weights = [(64, 64), (16, 24), (20, 30)]
     monkeypatch.setattr(inversion, "_gaussian_weights", lambda variance, work: (weights, 16))
-    found = list(islice(inversion.half_gaussian(Fraction(1), 20), 3))
-    assert [low for low, _ in found] == [(low << 20) // 134 for low in (64, 80, 100)]
-    assert [high for _, high in found] == [-(-(64 << 20) // 100), -(-(88 << 20) // 100), 1 << 20]
+    results = list(islice(inversion.half_gaussian(Fraction(1), 20), 3))
+    assert [low for low, _ in results] == [(low << 20) // 134 for low in (64, 80, 100)]
+    assert [high for _, high in results] == [-(-(64 << 20) // 100), -(-(88 << 20) // 100), 1 << 20]
 
 
 @given(st.fractions(Fraction(1, 50), 40, max_denominator=1000), st.sampled_from(sorted(LAWS)))

@@ -88,8 +88,8 @@ def place_at(sampler, stairs, u, signed_word, more=0):
 
 
 def some_word(sampler, generator, width=64):
-    drawn = generator.getrandbits(width) - (1 << width - 1)
-    return drawn if sampler.is_signed else drawn & (1 << width - 1) - 1
+    draws = generator.getrandbits(width) - (1 << width - 1)
+    return draws if sampler.is_signed else draws & (1 << width - 1) - 1
 
 
 def width_of(sampler):
@@ -131,19 +131,19 @@ def play_tries(sampler, us, words, *, then):
     return values.tolist(), rejected.tolist()
 
 
-def in_the_middle(found, j):
+def in_the_middle(result, j):
     """The first 64 bits of a U that gives j."""
-    return ((found[j - 1] if j else 0) + found[j]) // 2
+    return ((result[j - 1] if j else 0) + result[j]) // 2
 
 
-def is_tied(found, u):
+def is_tied(result, u):
     """Whether 64 bits may leave open on which side of a threshold U is."""
-    return bisect_left(found, u - 3) < bisect_left(found, u + 4)
+    return bisect_left(result, u - 3) < bisect_left(result, u + 4)
 
 
-def reach(found):
+def reach(result):
     """The values with thresholds that 64 bits tell well apart."""
-    return next(j for j in range(1, len(found)) if found[j] - found[j - 1] < 64)
+    return next(j for j in range(1, len(result)) if result[j] - result[j - 1] < 64)
 
 
 # --- blocks ---------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def reach(found):
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_blocks_have_the_stated_length(kind, scale):
-    sampler, found, stairs = built(kind, scale)
+    sampler, result, stairs = built(kind, scale)
     if sampler.is_gaussian:
         assert 32**2 <= scale / 4**sampler.shift < 64**2
         assert sampler.shift >= 1
@@ -165,9 +165,9 @@ def test_blocks_have_the_stated_length(kind, scale):
     assert sampler.is_signed == (kind != "geometric")
     # The tables' own laws, at a few places.
     for j in (1, 2, 50, 150):
-        assert [sampler.table.value_at(found[j - 1] + step) for step in (-3, 3)] == [j - 1, j]
+        assert [sampler.table.value_at(result[j - 1] + step) for step in (-3, 3)] == [j - 1, j]
         assert [sampler._stairs.value_at(stairs[j - 1] + step) for step in (-3, 3)] == [j - 1, j]
-    assert abs(sampler.table.chance_of_zero - found[0] / 2**64) < 1e-15
+    assert abs(sampler.table.chance_of_zero - result[0] / 2**64) < 1e-15
     assert 1 / 130 < sampler.table.chance_of_zero < 1 / 38
 
 
@@ -184,7 +184,7 @@ def test_block_boundaries_are_exact():
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_values_below_the_staircase_follow_from_bits(kind, scale):
     """A table's h ≥ 1 is a value in block h − 1, accepted; a 0 is left to the stairs."""
-    sampler, found, stairs = built(kind, scale)
+    sampler, result, stairs = built(kind, scale)
     generator = random.Random(f"{kind}{scale}")
     width = width_of(sampler)
     us = [generator.getrandbits(64) for _ in range(600)] + [generator.getrandbits(50) for _ in range(5)]
@@ -193,7 +193,7 @@ def test_values_below_the_staircase_follow_from_bits(kind, scale):
     words += edges if sampler.is_signed else [0, 0, 1, (1 << width - 1) - 1]
     values, rejected = play_tries(sampler, us, words, then=0x40)
     other, is_under = place_at(sampler, stairs, SAME, SAME)
-    picks = [value_at(found, u) for u in us]
+    picks = [value_at(result, u) for u in us]
     assert rejected == [place for place, h in enumerate(picks) if h == 0 and not is_under]
     for h, signed_word, value in zip(picks, words, values, strict=True):
         assert value == (value_of(sampler, h - 1, signed_word, width) if h else other)
@@ -212,14 +212,14 @@ def test_words_have_the_minimal_width(digits, width):
         assert width_of(sampler) == width
         one = int(1.5 * sampler.table.chance_of_zero * 2**64)  # a 1 from the table: block 0
         ends = [(1 << width - 1) - 1, -(1 << width - 1), 0, 1 << width - 1 - digits]
-        drawn, _ = play_tries(sampler, [one] * 4, ends, then=0)
-        assert drawn == [most, least, 0, 1]
+        draws, _ = play_tries(sampler, [one] * 4, ends, then=0)
+        assert draws == [most, least, 0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unused_sign_bit_is_read_and_discarded(kind):
-    sampler, found, _stairs = built(kind, KINDS[kind][1][1])
-    word_of_ones = play_tries(sampler, [in_the_middle(found, 3)], [-1], then=0)[0][0]
+    sampler, result, _stairs = built(kind, KINDS[kind][1][1])
+    word_of_ones = play_tries(sampler, [in_the_middle(result, 3)], [-1], then=0)[0][0]
     block = 2 << sampler.shift
     if kind == "geometric":
         assert word_of_ones == block + (1 << sampler.shift) - 1
@@ -236,7 +236,7 @@ def test_values_between_staircase_and_curve_follow_from_bits(kind, scale, monkey
 
     The same if `exp` is off by half the margin: floats decide nothing that is close.
     """
-    sampler, _found, stairs = built(kind, scale)
+    sampler, _result, stairs = built(kind, scale)
     generator = random.Random(f"{kind}{scale}")
     extension = 0x8000000000000000
     us, words, expected = [], [], []
@@ -278,19 +278,21 @@ def test_small_blocks_have_the_exact_law(kind, scale):
     Below them it is the table's times that of the bits; between them the heights under the curve are
     measured by bisection of 64 bits, through the code that ships.
     """
-    sampler, found, stairs = built(kind, scale)
+    sampler, result, stairs = built(kind, scale)
     assert sampler.shift in (0, 1, 2)
-    kept = 1 << sampler.shift
+    low_part = 1 << sampler.shift
     signs = (0, -1) if sampler.is_signed else (0,)
     sized = [0, 1, 2, 3, 40, 90]
-    cases = list(product(sized, range(kept), signs))
+    cases = list(product(sized, range(low_part), signs))
     words = [low << 63 - sampler.shift ^ sign for _, low, sign in cases]
     narrow = [w >> 64 - width_of(sampler) for w in words]
     law = (
-        bits.half_gaussian(scale / 4**sampler.shift) if sampler.is_gaussian else bits.geometric(scale / kept)
+        bits.half_gaussian(scale / 4**sampler.shift)
+        if sampler.is_gaussian
+        else bits.geometric(scale / low_part)
     )
     below, rejected = play_tries(
-        sampler, [in_the_middle(found, block + 1) for block, _, _ in cases], narrow, then=bytes
+        sampler, [in_the_middle(result, block + 1) for block, _, _ in cases], narrow, then=bytes
     )
     assert rejected == []
     # Bisect for the greatest height that is accepted in each block: u falls as the height rises.
@@ -300,10 +302,10 @@ def test_small_blocks_have_the_exact_law(kind, scale):
     values = None
     for _ in range(64):
         middle = [(low + high) // 2 for low, high in zip(least, most, strict=True)]
-        drawn = between(sampler, [ONES - height for height in middle], words, then=0)
-        assert values in (None, [value for value, _ in drawn])
-        values = [value for value, _ in drawn]
-        for lane, (_, is_under) in enumerate(drawn):
+        draws = between(sampler, [ONES - height for height in middle], words, then=0)
+        assert values in (None, [value for value, _ in draws])
+        values = [value for value, _ in draws]
+        for lane, (_, is_under) in enumerate(draws):
             if is_under:
                 least[lane] = min(middle[lane] + 1, most[lane])
             else:
@@ -321,7 +323,7 @@ def test_small_blocks_have_the_exact_law(kind, scale):
 def test_small_blocks_have_the_exact_rounded_law():
     """What rounds to k weighs ∫ e^(−x²/2σ²) from k − ½ to k + ½: by halves of a block, at m = 1."""
     scale = VARIANCES[1]
-    sampler, _found, stairs = built("rounded", scale)
+    sampler, _result, stairs = built("rounded", scale)
     assert sampler.shift == 1
     # A half's own digits, 61 of them, at the ends and the middle: where its heights end, the density is.
     for block, half, part in product((0, 1, 30), range(4), (0, 1 << 60, (1 << 61) - 1)):
@@ -342,7 +344,7 @@ def test_small_blocks_have_the_exact_rounded_law():
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_float_filter_error_is_within_its_bound(kind, scale, monkeypatch):
     """What goes into `exp` is so near to −x that e^−x moves by less than 2^-50; blocks to the table's end."""
-    sampler, _found, stairs = built(kind, scale)
+    sampler, _result, stairs = built(kind, scale)
     generator = random.Random(f"budget{kind}{scale}")
     us = [generator.getrandbits(64) for _ in range(150)]
     us += [ONES - (1 << generator.randrange(20, 60)) for _ in range(150)]
@@ -361,12 +363,12 @@ def test_float_filter_error_is_within_its_bound(kind, scale, monkeypatch):
 def test_double_precision_exp_is_good_to_2_to_the_minus_45():
     """The assumption of the budget, on a sample."""
     powers = -np.concatenate([np.linspace(0, 1, 1000), np.linspace(1, 130, 1000), 2.0 ** np.arange(-60, 0)])
-    for power, found in zip(powers.tolist(), np.exp(powers).tolist(), strict=True):
-        assert abs(found - mp.exp(mp.mpf(power))) < mp.ldexp(1, -45)
+    for power, result in zip(powers.tolist(), np.exp(powers).tolist(), strict=True):
+        assert abs(result - mp.exp(mp.mpf(power))) < mp.ldexp(1, -45)
 
 
 def test_only_close_cases_are_decided_by_integers(monkeypatch):
-    sampler, _found, stairs = built("laplace", SCALES[3])
+    sampler, _result, stairs = built("laplace", SCALES[3])
     decided = []
     decide = Blocks._decide_by_integers
     monkeypatch.setattr(
@@ -378,8 +380,8 @@ def test_only_close_cases_are_decided_by_integers(monkeypatch):
     curve = scaled(curve_at(sampler, 5, signed_word), 64)
     heights = [curve + step for step in (-(2**25), -(2**23), 2**23, 2**25)]
     assert all(value_at(stairs, ONES - height) == 5 for height in heights)
-    drawn = between(sampler, [ONES - height for height in heights], [signed_word] * 4, then=0)
-    assert [is_under for _, is_under in drawn] == [True, True, False, False]
+    draws = between(sampler, [ONES - height for height in heights], [signed_word] * 4, then=0)
+    assert [is_under for _, is_under in draws] == [True, True, False, False]
     assert decided == heights[1:3]
 
 
@@ -389,7 +391,7 @@ def test_only_close_cases_are_decided_by_integers(monkeypatch):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("kind", "scale"), WIDE)
 def test_a_tie_with_the_curve_is_decided_by_more_bits(kind, scale, depth):
-    sampler, _found, _stairs = built(kind, scale)
+    sampler, _result, _stairs = built(kind, scale)
     block, signed_word = 40, 0x5FEDCBA987654321
     digits = [0x9999999999999999] * depth
     full = signed_word
@@ -408,15 +410,15 @@ def test_a_tie_with_the_curve_is_decided_by_more_bits(kind, scale, depth):
         follow = [*heights[1:-1], last]
         if sampler.is_rounded:
             follow = [part for pair in zip(digits, follow, strict=True) for part in pair]
-        drawn = between(sampler, [ONES - heights[0]], [signed_word], *map(word, follow))
-        assert drawn == [(value_of(sampler, block, signed_word), is_under)]
+        draws = between(sampler, [ONES - heights[0]], [signed_word], *map(word, follow))
+        assert draws == [(value_of(sampler, block, signed_word), is_under)]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_tie_with_the_staircase_is_decided_by_more_bits(kind, scale, depth):
     """Above it the place is in the block before, and under the curve; below it in the next, and over it."""
-    sampler, _found, _stairs = built(kind, scale)
+    sampler, _result, _stairs = built(kind, scale)
     j, signed_word = 40, 1 << 62  # the middle of a block
     digits = scaled(1 - stair(sampler, j), 64 + 64 * depth)
     us = [digits >> 64 * k & ONES for k in range(depth, -1, -1)]
@@ -425,14 +427,14 @@ def test_tie_with_the_staircase_is_decided_by_more_bits(kind, scale, depth):
         follow = [word(u) for u in [*us[1:-1], us[-1] + step]]
         # In a block of one integer the curve is level with the upper stair, and all is under it.
         is_under = block == j - 1 or sampler.shift == 0
-        drawn = between(sampler, [us[0]], [signed_word], *follow, then=0)
-        assert drawn == [(value_of(sampler, block, signed_word), is_under)]
+        draws = between(sampler, [us[0]], [signed_word], *follow, then=0)
+        assert draws == [(value_of(sampler, block, signed_word), is_under)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_far_proposal_between_staircase_and_curve_is_decided(kind):
     """64 ones and more: block and curve by integers, at the precision that it takes."""
-    sampler, _found, _stairs = built(kind, KINDS[kind][1][2])
+    sampler, _result, _stairs = built(kind, KINDS[kind][1][2])
     low = 5 << 50
     u = ((1 << 128) - 1 << 64) | ONES - 12345
     [(value, is_under)] = between(sampler, [ONES], [low], word(ONES), word(ONES - 12345), then=0)
@@ -447,13 +449,13 @@ def test_far_proposal_between_staircase_and_curve_is_decided(kind):
 @pytest.mark.parametrize("beyond", [-1, 0, 1, 2**40])
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_saturate_below_the_staircase(kind, beyond, sign, monkeypatch):
-    sampler, found, _stairs = built(kind, KINDS[kind][1][-1])
+    sampler, result, _stairs = built(kind, KINDS[kind][1][-1])
     far = (MAX_DRAW >> sampler.shift) + beyond
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: far + 1)
     first = 1 << 62 if sampler.is_signed else -(1 << 62)  # a sign that is not there is not read
-    drawn, rejected = play_tries(
+    draws, rejected = play_tries(
         sampler,
-        [in_the_middle(found, 2), ONES, in_the_middle(found, 3)],
+        [in_the_middle(result, 2), ONES, in_the_middle(result, 3)],
         [first, 0, 0],
         then=lambda count: (
             np.array([3 << 63 - sampler.shift ^ sign], dtype=np.int64).tobytes()
@@ -465,9 +467,9 @@ def test_vectors_saturate_below_the_staircase(kind, beyond, sign, monkeypatch):
     if sign:  # all digits are complemented, and read as such where there is no sign
         signed = -exact if sampler.is_rounded else -1 - exact
         exact = signed if sampler.is_signed else (far + 1 << sampler.shift) - 1 - 3
-    assert drawn[1] == max(-MAX_DRAW, min(MAX_DRAW, exact))
-    assert drawn[0] == (1 << sampler.shift) + (1 << sampler.shift - 1)
-    assert drawn[2] == 2 << sampler.shift
+    assert draws[1] == max(-MAX_DRAW, min(MAX_DRAW, exact))
+    assert draws[0] == (1 << sampler.shift) + (1 << sampler.shift - 1)
+    assert draws[2] == 2 << sampler.shift
     assert rejected == []
 
 
@@ -476,8 +478,8 @@ def test_32_bits_are_used_just_where_every_block_fits(kind):
     """At every scale, and with all bits of all words set or unset: the same integers as in 64 bits."""
 
     def source(seed, fill):
-        drawn, calls = seeded(seed), count()
-        return lambda size: (drawn(size), fill * size)[
+        draws, calls = seeded(seed), count()
+        return lambda size: (draws(size), fill * size)[
             next(calls) == 2
         ]  # after the cells and the second level
 
@@ -490,28 +492,28 @@ def test_32_bits_are_used_just_where_every_block_fits(kind):
         assert (types[-1] is np.int32) == (widest + 1 < 2**31)
         wide.__dict__["_integer"] = np.int64
         for fill in (b"\0", b"\xff", b"\x7f", b"\x80"):
-            drawn = []
+            draws = []
             for sampler in (narrow, wide):
                 with inject_bits(source(power, fill)):
                     values, rejected = sampler._propose(300)
-                drawn.append((values.tolist(), rejected.tolist()))
+                draws.append((values.tolist(), rejected.tolist()))
                 assert values.dtype == np.int64
-            assert drawn[0] == drawn[1]
+            assert draws[0] == draws[1]
     assert types.index(np.int64) == types.count(np.int32) > 5
 
 
 def test_tie_at_zero_goes_between_staircase_and_curve(monkeypatch):
-    sampler, found, stairs = built("laplace", SCALES[2])
+    sampler, result, stairs = built("laplace", SCALES[2])
     monkeypatch.setattr(Table, "_search", lambda self, u, bits: 0)
-    drawn, rejected = play_tries(sampler, [in_the_middle(found, 2), found[0]], [0, 0], then=0x40)
+    draws, rejected = play_tries(sampler, [in_the_middle(result, 2), result[0]], [0, 0], then=0x40)
     value, is_under = place_at(sampler, stairs, SAME, SAME)
-    assert drawn == [1 << sampler.shift, value]
+    assert draws == [1 << sampler.shift, value]
     assert rejected == ([] if is_under else [1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_saturate_between_staircase_and_curve(kind, monkeypatch):
-    sampler, _found, _stairs = built(kind, KINDS[kind][1][-1])
+    sampler, _result, _stairs = built(kind, KINDS[kind][1][-1])
     far = (MAX_DRAW >> sampler.shift) + 1
     monkeypatch.setattr(Table, "resolve", lambda self, u, bits: (far, ONES - 1, 64))
     assert between(sampler, [ONES], [1 << 50]) == [(MAX_DRAW, False)]
@@ -522,7 +524,7 @@ def test_vectors_saturate_between_staircase_and_curve(kind, monkeypatch):
 
 def test_saturated_values_are_compared_exactly(monkeypatch):
     """At 2^62 + 2^42 the curve is that number's, 2^-23637 or so, not that of 2^62."""
-    sampler, _found, _stairs = built("laplace", SCALES[-1])
+    sampler, _result, _stairs = built("laplace", SCALES[-1])
     far = (MAX_DRAW >> sampler.shift) + 1
     precision = 23_800
     curve = scaled(weight(sampler, mp.mpf(far << sampler.shift)), precision)
@@ -544,14 +546,14 @@ def exponent(sampler, block, low):
 
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
 def test_single_draw_follows_from_its_bits(kind, scale):
-    sampler, found, _stairs = built(kind, scale)
+    sampler, result, _stairs = built(kind, scale)
     generator = random.Random(f"one{kind}{scale}")
     rejected = 0
     for k in range(150):
         u, low, chance = generator.getrandbits(64), generator.getrandbits(56), generator.getrandbits(64)
         if k % 10 == 0:
             u, low = 1, low >> 43 << 43  # zero, or next to it
-        block, part = value_at(found, u), low % (1 << sampler.shift)
+        block, part = value_at(result, u), low % (1 << sampler.shift)
         edge = scaled(mp.exp(-exponent(sampler, block, part)), 64)
         for chance_bits in (chance, edge - 2, edge + 2):
             for sign in (0, 1):
@@ -573,20 +575,20 @@ def test_single_draw_follows_from_its_bits(kind, scale):
 
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
 def test_single_draw_uses_integers_only_if_floats_cannot_decide(kind, scale, monkeypatch):
-    sampler, found, _stairs = built(kind, scale)
+    sampler, result, _stairs = built(kind, scale)
     monkeypatch.setattr(large_scales, "is_below", None)
     for block in (0, 1, 40):
-        drawn = in_the_middle(found, block) << 56 | (1 << sampler.shift) - 1
-        with playing(word(drawn << 72, 192)):
+        draws = in_the_middle(result, block) << 56 | (1 << sampler.shift) - 1
+        with playing(word(draws << 72, 192)):
             assert sampler.draw_one() == ((block + 1 << sampler.shift) - 1, 0)
 
 
 @pytest.mark.parametrize(("kind", "scale"), ONE_BY_ONE)
 def test_tie_of_a_single_draw_is_decided_by_more_bits(kind, scale):
-    sampler, found, _stairs = built(kind, scale)
+    sampler, result, _stairs = built(kind, scale)
     block, part = 30, (1 << sampler.shift) - 1
     edge = scaled(mp.exp(-exponent(sampler, block, part)), 128)
-    first = word((in_the_middle(found, block) << 56 | part) << 72 | edge >> 64 << 8, 192)
+    first = word((in_the_middle(result, block) << 56 | part) << 72 | edge >> 64 << 8, 192)
     with playing(first, word((edge & ONES) - 1)):
         assert sampler.draw_one() == ((block << sampler.shift) + part, 0)
     again = word(1 << 128 | 1 << 72 | 1, 192)
@@ -596,7 +598,7 @@ def test_tie_of_a_single_draw_is_decided_by_more_bits(kind, scale):
 
 def test_single_draw_in_the_far_tail_is_exact():
     """200 ones and then chosen bits."""
-    sampler, _found, _stairs = built("gaussian", VARIANCES[0])
+    sampler, _result, _stairs = built("gaussian", VARIANCES[0])
     law = bits.half_gaussian(VARIANCES[0] / 4)
     more = 0xFEDCBA9876543210
     first = word(ONES << 128 | 1, 192)
@@ -618,45 +620,45 @@ def test_single_draw_in_the_far_tail_is_exact():
 @pytest.mark.parametrize("seed", range(30))
 def test_placement_depends_on_rejections_only(seed, monkeypatch):
     """Tries without values: those accepted stay, and the spare ones take the holes in their order."""
-    sampler, _found, _stairs = built("laplace", SCALES[1])
+    sampler, _result, _stairs = built("laplace", SCALES[1])
     generator = random.Random(seed)
     count = 100
     before, after = generator.random() / 4, generator.random() / 2
-    asked = []
+    words_read = []
 
     def tries(self, size):
         rejected = [i for i in range(size) if generator.random() < (before if i < count else after)]
-        asked.append((size, set(rejected)))
+        words_read.append((size, set(rejected)))
         return np.arange(size), np.array(rejected, dtype=np.intp)
 
     monkeypatch.setattr(Blocks, "_propose", tries)
-    drawn = sampler.draw(count).tolist()
-    [(size, rejected)] = asked
+    draws = sampler.draw(count).tolist()
+    [(size, rejected)] = words_read
     assert size == count + 1 + 64
     spare = iter([i for i in range(count, size) if i not in rejected])
-    assert drawn == [next(spare) if i in rejected else i for i in range(count)]
+    assert draws == [next(spare) if i in rejected else i for i in range(count)]
 
 
 def test_missing_draws_are_repeated_if_spares_run_out(monkeypatch):
-    sampler, _found, _stairs = built("laplace", SCALES[1])
-    asked = []
+    sampler, _result, _stairs = built("laplace", SCALES[1])
+    words_read = []
 
     def tries(self, size):
-        asked.append(size)
-        first = len(asked) == 1
+        words_read.append(size)
+        first = len(words_read) == 1
         rejected = np.arange(0, size - 3) if first else np.array([1], dtype=np.intp)
-        return np.arange(size) + 1000 * len(asked), rejected
+        return np.arange(size) + 1000 * len(words_read), rejected
 
     monkeypatch.setattr(Blocks, "_propose", tries)
-    drawn = sampler.draw(100).tolist()
-    assert asked == [165, 97 + 1 + 64]
+    draws = sampler.draw(100).tolist()
+    assert words_read == [165, 97 + 1 + 64]
     # 162, 163 and 164 were left; then 97 more, of which the second was rejected.
-    assert drawn[:3] == [1162, 1163, 1164]
-    assert drawn[3:] == [2000, 2097, *range(2002, 2097)]
+    assert draws[:3] == [1162, 1163, 1164]
+    assert draws[3:] == [2000, 2097, *range(2002, 2097)]
 
 
 def test_exactly_enough_spares_suffice():
-    sampler, _found, _stairs = built("laplace", SCALES[2])
+    sampler, _result, _stairs = built("laplace", SCALES[2])
     # 33 draws and 65 to spare: where all 33 are rejected and 32 of the others, 33 are left.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Blocks, "_propose", lambda self, size: (np.arange(size), np.arange(size - 33)))
@@ -666,8 +668,8 @@ def test_exactly_enough_spares_suffice():
 
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_vector_reads_a_fixed_number_of_bits(kind, scale):
-    sampler, found, _stairs = built(kind, scale)
-    tries = 1000 + int(mp.ceil(1000 * mp.mpf(found[0]) / 2**64)) + 64
+    sampler, result, _stairs = built(kind, scale)
+    tries = 1000 + int(mp.ceil(1000 * mp.mpf(result[0]) / 2**64)) + 64
     sampler.draw(1)
     lanes = lanes_needed(tries * sampler.table.chance_of_zero)
     for seed in range(20):
@@ -682,7 +684,7 @@ def test_vector_reads_a_fixed_number_of_bits(kind, scale):
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_lanes_work_between_staircase_and_curve(kind, monkeypatch):
     """One round, whether no try waits there or as many as there are lanes; its search is padded too."""
-    sampler, found, thresholds_of_stairs = built(kind, KINDS[kind][1][2])
+    sampler, result, thresholds_of_stairs = built(kind, KINDS[kind][1][2])
     value, is_under = place_at(sampler, thresholds_of_stairs, SAME, SAME)
     rounds, searched = [], []
     stairs, find, locate = sampler._stairs, Table.values_at, Table._locate
@@ -691,7 +693,7 @@ def test_all_lanes_work_between_staircase_and_curve(kind, monkeypatch):
     monkeypatch.setattr(Table, "_locate", lambda self, u: (searched.append(u.size), locate(self, u))[1])
     lanes = lanes_needed(80 * sampler.table.chance_of_zero)
     for zeros in (0, 1, lanes):
-        us = [in_the_middle(found, 3)] * (80 - zeros) + [1] * zeros
+        us = [in_the_middle(result, 3)] * (80 - zeros) + [1] * zeros
         values, rejected = play_tries(sampler, us, [0] * 80, then=0x40)
         assert values == [2 << sampler.shift] * (80 - zeros) + [value] * zeros
         assert rejected == ([] if is_under else list(range(80 - zeros, 80)))
@@ -700,7 +702,7 @@ def test_all_lanes_work_between_staircase_and_curve(kind, monkeypatch):
 
 
 def test_excess_draws_between_staircase_and_curve_go_in_rounds():
-    sampler, _found, stairs = built("laplace", SCALES[2])
+    sampler, _result, stairs = built("laplace", SCALES[2])
     lanes = lanes_needed(60 * sampler.table.chance_of_zero)
     assert 3 * lanes < 60 < 4 * lanes
     generator = random.Random(4)
@@ -724,29 +726,29 @@ def test_excess_draws_between_staircase_and_curve_go_in_rounds():
 
 def test_vectors_are_drawn_in_chunks(monkeypatch):
     """The same tries, however many are worked on at a time; only the words are read in parts."""
-    sampler, _found, _stairs = built("laplace", SCALES[0])
+    sampler, _result, _stairs = built("laplace", SCALES[0])
 
     def drawn():
         tape = seeded(2)
         with inject_bits(tape):
             return sampler.draw(3000).tolist(), tape.asked
 
-    whole, asked = drawn()
+    whole, words_read = drawn()
     monkeypatch.setattr(large_scales, "_CHUNK", 1 << 11)
     parts, asked_in_parts = drawn()
     assert parts == whole
     tries = 3000 + 47 + 64
-    assert asked[2] == 2 * tries
+    assert words_read[2] == 2 * tries
     assert asked_in_parts[2:6] == [2048, 2048, 2048, 2 * (tries - 3072)]
-    assert asked[3:] == asked_in_parts[6:]
+    assert words_read[3:] == asked_in_parts[6:]
 
 
 def test_the_largest_vectors_are_drawn_in_chunks():
-    sampler, _found, _stairs = built("rounded", VARIANCES[3])
+    sampler, _result, _stairs = built("rounded", VARIANCES[3])
     tape = seeded(3)
     with inject_bits(tape):
-        drawn = sampler.draw(60_000)
-    assert drawn.dtype == np.int64
+        draws = sampler.draw(60_000)
+    assert draws.dtype == np.int64
     width = width_of(sampler) // 8
     tries = 60_000 + int(mp.ceil(60_000 * sampler.table.chance_of_zero)) + 64
     at_once = (1 << 18) // width
@@ -772,7 +774,7 @@ def test_vectors_fit_the_law(kind, scale):
     """Chi-square over 40 sizes of equal chance, times the sign; the same bits in every run."""
     sampler = built(kind, scale)[0]
     with inject_bits(seeded(12)):
-        drawn = sampler.draw(200_000)
+        draws = sampler.draw(200_000)
     law = {
         "geometric": bits.geometric,
         "laplace": bits.discrete_laplace,
@@ -781,13 +783,13 @@ def test_vectors_fit_the_law(kind, scale):
         else lambda v: bits.rounded_gaussian(mp.sqrt(real(v))),
         "rounded": lambda v: bits.rounded_gaussian(mp.sqrt(real(v))),
     }[kind](scale)
-    edges = sorted({int(np.quantile(np.abs(drawn), k / 40)) for k in range(1, 40)})
+    edges = sorted({int(np.quantile(np.abs(draws), k / 40)) for k in range(1, 40)})
     chances = [float(law(j)) for j in [0, *edges]] + [1.0]
-    sizes = np.digitize(np.abs(drawn), edges)
+    sizes = np.digitize(np.abs(draws), edges)
     statistic = 0.0
     for side in (-1, 1) if sampler.is_signed else (1,):
         share = 0.5 if sampler.is_signed else 1.0
-        mine = sizes[drawn * side > 0] if side < 0 else sizes[drawn >= 0]
+        mine = sizes[draws * side > 0] if side < 0 else sizes[draws >= 0]
         # Zero has no sign: in the first bin only the other sizes are halved.
         zero = float(law(1)) if sampler.is_signed else 0.0
         for j in range(len(edges) + 1):

@@ -371,5 +371,5 @@ def test_values_beyond_the_series_are_decided_by_integers(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_is_made_once(kind):
-    made = large_scales._exponential if kind == "exponential" else large_scales._normal
-    assert made() is made()
+    make = large_scales._exponential if kind == "exponential" else large_scales._normal
+    assert make() is make()

@@ -53,11 +53,11 @@ def test_uniform_is_uniform_over_every_byte(bound):
     for byte in range(256 if width else 1):
         tape = Tape(bytes([byte])[: min(width, 1)], bytes(min(width, 1)))
         with inject_bits(tape):
-            drawn = uniform(bound)
+            draws = uniform(bound)
         if len(tape.asked) == 1:
-            counts[drawn] += 1
+            counts[draws] += 1
         else:
-            assert drawn == 0
+            assert draws == 0
     assert len(set(counts)) == 1
     assert counts[0] == (1 << 8 - width if width else 1)
 
@@ -87,9 +87,9 @@ def test_a_uniform_vector_takes_the_first_that_fit(bound):
     fitting = [value for value in fitting if value < bound][:500]
     raw = np.array(words, dtype=np.uint64).tobytes()
     with inject_bits(Tape(lambda count: raw[:count], then=0)):
-        drawn = uniform(bound, size=500)
-    assert drawn.dtype == np.int64
-    assert drawn.tolist() == fitting
+        draws = uniform(bound, size=500)
+    assert draws.dtype == np.int64
+    assert draws.tolist() == fitting
 
 
 def test_a_uniform_vector_goes_on_until_it_is_full():
@@ -106,10 +106,10 @@ def test_a_uniform_vector_goes_on_until_it_is_full():
 def test_a_long_uniform_vector_is_drawn_in_chunks():
     tape = seeded(4)
     with inject_bits(tape):
-        drawn = uniform(1000, size=100_000)
-    assert drawn.shape == (100_000,)
-    assert drawn.min() == 0
-    assert drawn.max() == 999
+        draws = uniform(1000, size=100_000)
+    assert draws.shape == (100_000,)
+    assert draws.min() == 0
+    assert draws.max() == 999
     assert tape.asked[0] == max(tape.asked) == 8 << 16
 
 
@@ -138,9 +138,9 @@ def test_bernoulli_is_the_comparison(p, more):
             assert bernoulli(p) is heads
     raw = np.array(us, dtype=np.uint64).tobytes()
     with inject_bits(Tape(raw, then=lambda count: word(more))):
-        drawn = bernoulli(p, size=len(us))
-    assert drawn.dtype == np.bool_
-    assert drawn.tolist() == expected
+        draws = bernoulli(p, size=len(us))
+    assert draws.dtype == np.bool_
+    assert draws.tolist() == expected
 
 
 @given(
@@ -183,17 +183,17 @@ def test_coin_reads_only_the_bits_it_needs():
 
 
 def test_only_draws_undecided_by_64_bits_read_more(monkeypatch):
-    asked = []
-    monkeypatch.setattr(samplers, "is_below", lambda u, width, p: asked.append((u, width)) or True)
+    words = []
+    monkeypatch.setattr(samplers, "is_below", lambda u, width, p: words.append((u, width)) or True)
     third = (1 << 64) // 3
     us = np.array([0, third - 1, third, third + 1, ONES], dtype=np.uint64)
     with playing(us.tobytes()):
         assert bernoulli(Fraction(1, 3), size=5).tolist() == [True, True, True, False, False]
-    assert asked == [(third, 64)]
-    asked.clear()
+    assert words == [(third, 64)]
+    words.clear()
     with playing(np.array([1 << 63, (1 << 63) - 1], dtype=np.uint64).tobytes()):
         assert bernoulli(0.5, size=2).tolist() == [False, True]
-    assert asked == []
+    assert words == []
 
 
 @pytest.mark.parametrize("p", [1.1, -0.1, Fraction(3, 2), 2, -1])
@@ -228,20 +228,20 @@ def test_bernoulli_exp_each_is_the_comparison(x):
                 expected.append(bool((u << 64 | more) < mp.ldexp(p, 128)))
     assert _each(x, times, us, more) == expected
     positive = [i for i, k in enumerate(times) if k < 2**63]
-    drawn = _each(x, np.array([times[i] for i in positive], dtype=np.uint64), [us[i] for i in positive], more)
-    assert drawn == [expected[i] for i in positive]
+    draws = _each(x, np.array([times[i] for i in positive], dtype=np.uint64), [us[i] for i in positive], more)
+    assert draws == [expected[i] for i in positive]
 
 
 def test_bernoulli_exp_each_decides_close_cases_by_integers(monkeypatch):
     """Within 2^-40 of the edge the double is not trusted, beyond it is: by what reaches the exact path."""
-    asked = []
-    monkeypatch.setattr(samplers, "is_below", lambda u, width, p: asked.append((u, width, p(8))) or True)
+    words = []
+    monkeypatch.setattr(samplers, "is_below", lambda u, width, p: words.append((u, width, p(8))) or True)
     edge = scaled(mp.exp(-1), 64)
     offsets = [0, 2**23, -(2**23), 2**24 + 2**12, -(2**24 + 2**12), 2**40]
     _each(1, [1] * len(offsets), [edge + offset for offset in offsets])
-    assert [u - edge for u, _, _ in asked] == [0, 2**23, -(2**23)]
-    assert {width for _, width, _ in asked} == {64}
-    assert asked[0][2] == samplers.exp_neg(Fraction(1), 8)
+    assert [u - edge for u, _, _ in words] == [0, 2**23, -(2**23)]
+    assert {width for _, width, _ in words} == {64}
+    assert words[0][2] == samplers.exp_neg(Fraction(1), 8)
 
 
 def test_bernoulli_exp_each_has_no_errors_that_depend_on_the_times():
@@ -293,18 +293,18 @@ def test_one_draw_is_a_python_integer(name):
 @pytest.mark.parametrize("size", [0, 1, 2, 31, 32, 33, 1000])
 @pytest.mark.parametrize("scale", [Fraction(1, 2), 20, 10**9])
 def test_a_vector_is_of_64_bit_integers(name, size, scale):
-    drawn = SAMPLERS[name](scale, size=size)
-    assert isinstance(drawn, np.ndarray)
-    assert drawn.shape == (size,)
-    assert drawn.dtype == np.int64
+    draws = SAMPLERS[name](scale, size=size)
+    assert isinstance(draws, np.ndarray)
+    assert draws.shape == (size,)
+    assert draws.dtype == np.int64
 
 
 @every_sampler
 @pytest.mark.parametrize("kind", [list, tuple, np.array])
 def test_list_of_scales_gives_one_draw_each(name, kind):
-    drawn = SAMPLERS[name](kind([1, 0.001, 10**6]))
-    assert drawn.shape == (3,)
-    assert drawn.dtype == np.int64
+    draws = SAMPLERS[name](kind([1, 0.001, 10**6]))
+    assert draws.shape == (3,)
+    assert draws.dtype == np.int64
     assert SAMPLERS[name](kind([])).shape == (0,)
     with pytest.raises(InvalidInput, match=f"both a list for {NAMES.get(name, 'variance')} and a size"):
         SAMPLERS[name](kind([1, 2]), 2)
@@ -448,7 +448,7 @@ def test_last_bit_is_the_sign_of_a_gaussian():
 
 
 @pytest.mark.parametrize(
-    ("name", "scale", "asked"),
+    ("name", "scale", "words"),
     [
         ("geometric", 1, 32),
         ("geometric", 2**48, 32),
@@ -462,13 +462,13 @@ def test_last_bit_is_the_sign_of_a_gaussian():
         ("discrete_gaussian", 2**96, 24),
     ],
 )
-def test_single_draw_reads_a_fixed_number_of_bits(name, scale, asked):
+def test_single_draw_reads_a_fixed_number_of_bits(name, scale, words):
     """Every try reads the same; how many tries there are is independent of what is drawn in the last."""
     for seed in range(300):
         tape = seeded(seed)
         with inject_bits(tape):
             SAMPLERS[name](scale)
-        assert set(tape.asked) == {asked}
+        assert set(tape.asked) == {words}
 
 
 @pytest.mark.parametrize("sampler", [geometric, rounded_gaussian])
@@ -707,20 +707,20 @@ def cumulative(name, scale):
     return lambda k: float((1 + size(k)) / 2 if k > 0 else (1 - size(1 - k)) / 2)
 
 
-def p_value(drawn, name, scale):
+def p_value(draws, name, scale):
     """Pearson's chi-square over about 24 bins that expect 500 draws or more, its tail by gamma."""
     below = cumulative(name, scale)
     spread = float(scale) ** 0.5 if name == "discrete_gaussian" else float(scale)
     points = np.concatenate([np.linspace(-3, 3, 25), [-5, -4, 4, 5]])
     edges = sorted({round(spread * point) for point in points})
     chances = np.diff([0.0, *(below(edge) for edge in edges), 1.0])
-    observed = np.bincount(np.searchsorted(edges, drawn, side="right"), minlength=len(edges) + 1)
+    observed = np.bincount(np.searchsorted(edges, draws, side="right"), minlength=len(edges) + 1)
     bins = [[0, 0.0]]
     for seen, chance in zip(observed, chances, strict=True):
         if bins[-1][1] >= 500:
             bins.append([0, 0.0])
         bins[-1][0] += seen
-        bins[-1][1] += chance * drawn.size
+        bins[-1][1] += chance * draws.size
     if bins[-1][1] < 500:
         seen, expected = bins.pop()
         bins[-1][0] += seen
@@ -750,8 +750,8 @@ def test_a_scale_5_percent_too_small_does_not_fit(name, scale):
 
 @pytest.mark.parametrize(("name", "scale"), FITS[1::2])
 def test_single_draws_fit_their_law(name, scale):
-    drawn = np.array([SAMPLERS[name](scale) for _ in range(20_000)])
-    assert p_value(drawn, name, scale) > ALARM
+    draws = np.array([SAMPLERS[name](scale) for _ in range(20_000)])
+    assert p_value(draws, name, scale) > ALARM
 
 
 @pytest.mark.parametrize(("name", "scale"), FITS[::2])

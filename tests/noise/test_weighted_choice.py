@@ -15,14 +15,14 @@ def test_floats_and_integers_choose_the_same():
     for rate in (Fraction(1, 3), Fraction(1, 10**12), Fraction(50), Fraction(10**400)):
         weights, gaps = rng.integers(1, 2**40, 3000), rng.integers(0, 100, 3000)
         with inject_bits(rng.bytes):
-            found = choose_by_floats(weights, gaps, rate, starts)
-        assert not found.undecided.any()
+            result = choose_by_floats(weights, gaps, rate, starts)
+        assert not result.undecided.any()
         for choice, start in enumerate(starts):
             part = slice(start, start + 30)
             place = locate_exactly(
-                int(found.words[choice]), rate, gaps[part].tolist(), weights[part].tolist()
+                int(result.words[choice]), rate, gaps[part].tolist(), weights[part].tolist()
             )
-            assert start + place == found.places[choice]
+            assert start + place == result.places[choice]
 
 
 def test_close_calls_are_left_to_integers():
@@ -44,14 +44,14 @@ def test_law_is_the_one_of_the_weights():
     """40,000 choices among three candidates; each is off by 8 standard deviations once in 10^15."""
     copies, rate = 40_000, Fraction(1, 2)
     weights, gaps = np.tile([3, 1, 5], copies), np.tile([2, 0, 7], copies)
-    found = choose_by_floats(weights[:30_000], gaps[:30_000], rate, np.arange(0, 30_000, 3))
-    counted = np.bincount((found.places % 3)[~found.undecided], minlength=3)
+    result = choose_by_floats(weights[:30_000], gaps[:30_000], rate, np.arange(0, 30_000, 3))
+    counts = np.bincount((result.places % 3)[~result.undecided], minlength=3)
     chances = np.array([3 * math.exp(-1), 1, 5 * math.exp(-3.5)])
     chances /= chances.sum()
-    assert (np.abs(counted - 10_000 * chances) < 8 * np.sqrt(10_000 * chances)).all()
+    assert (np.abs(counts - 10_000 * chances) < 8 * np.sqrt(10_000 * chances)).all()
 
 
 def test_integers_of_any_size_are_gaps():
     gaps = np.array([2**70, 2**70 + 3, 5 * 2**70], dtype=object)
-    found = choose_by_floats(np.array([1, 2**30, 2**40]), gaps, Fraction(1, 7), np.array([0]))
-    assert found.places[0] in {0, 1}
+    values = choose_by_floats(np.array([1, 2**30, 2**40]), gaps, Fraction(1, 7), np.array([0]))
+    assert values.places[0] in {0, 1}

@@ -48,8 +48,8 @@ def test_every_chart_is_well_formed_with_title_and_axes(draw, loss):
     assert str(loss) in root.find(f"{SVG}title").text
     assert len(list(root.iter(f"{SVG}text"))) >= 6
     width, height = (float(root.get(side)) for side in ("width", "height"))
-    drawn = [*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}polygon")]
-    places = [place.split(",") for element in drawn for place in element.get("points").split()]
+    draws = [*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}polygon")]
+    places = [place.split(",") for element in draws for place in element.get("points").split()]
     assert all(0 <= float(x) <= width and 0 <= float(y) <= height for x, y in places)
     assert places
 
@@ -94,48 +94,48 @@ def test_infinity_mass_lowers_the_tradeoff_curve():
 
 
 def test_chart_evaluates_few_values(monkeypatch):
-    asked = []
+    calls = []
     for name in ("delta", "delta_bounds"):
         real = getattr(PrivacyLoss, name)
         monkeypatch.setattr(
-            PrivacyLoss, name, lambda self, at, real=real: (asked.append(at), real(self, at))[1]
+            PrivacyLoss, name, lambda self, at, real=real: (calls.append(at), real(self, at))[1]
         )
     for draw in (draw_tradeoff, draw_privacy_curve, draw_loss_distribution):
-        asked.clear()
+        calls.clear()
         draw(PrivacyLoss.gaussian(1))
-        assert 20 <= len(asked) <= 60
+        assert 20 <= len(calls) <= 60
 
 
 def test_the_distribution_of_gaussian_noise_is_a_bell_around_half_mu_squared():
-    found = loss_distribution(PrivacyLoss.gaussian(1))
-    losses, chances = zip(*found[:-1], strict=True)
-    assert sum(chances) + found[-1][1] == pytest.approx(1)
-    mean = sum(at * chance for at, chance in found[:-1])
-    spread = sum((at - mean) ** 2 * chance for at, chance in found[:-1])
+    distribution = loss_distribution(PrivacyLoss.gaussian(1))
+    losses, chances = zip(*distribution[:-1], strict=True)
+    assert sum(chances) + distribution[-1][1] == pytest.approx(1)
+    mean = sum(at * chance for at, chance in distribution[:-1])
+    spread = sum((at - mean) ** 2 * chance for at, chance in distribution[:-1])
     assert mean == pytest.approx(0.5, rel=0.02)
     assert spread == pytest.approx(1, rel=0.02)
     assert losses == tuple(sorted(losses))
     for at in (-1.0, 0.0, 2.0):
-        tail = sum(chance for where, chance in found if where > at)
+        tail = sum(chance for where, chance in distribution if where > at)
         # Half a bar is how far the sum may be off.
         assert tail == pytest.approx(1 - NORMAL.cdf(at - 0.5), abs=0.03)
 
 
 def test_the_distribution_has_the_curve_it_came_from():
     loss = PrivacyLoss.gaussian(2)
-    found = loss_distribution(loss, delta=1e-6, points=20)
-    for epsilon, _ in found[len(found) // 2 : -1]:
+    distribution = loss_distribution(loss, delta=1e-6, points=20)
+    for epsilon, _ in distribution[len(distribution) // 2 : -1]:
         delta = sum(
             chance * (1 if at == math.inf else -math.expm1(epsilon - at))
-            for at, chance in found
+            for at, chance in distribution
             if at > epsilon
         )
         assert delta == pytest.approx(loss.delta(epsilon), rel=1e-6, abs=1e-12)
 
 
 def test_infinity_mass_has_no_bound():
-    found = loss_distribution(LOSSES["infinity mass"], delta=1e-6)
-    assert found[-1] == (math.inf, pytest.approx(0.01))
+    distribution = loss_distribution(LOSSES["infinity mass"], delta=1e-6)
+    assert distribution[-1] == (math.inf, pytest.approx(0.01))
     assert "no bound with probability 0.01" in text_of(draw_loss_distribution(LOSSES["infinity mass"]))
     assert "no bound" not in text_of(draw_loss_distribution(PrivacyLoss.gaussian(1)))
 

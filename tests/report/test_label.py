@@ -59,7 +59,7 @@ def test_label_follows_its_schema(folder, facts):
 
 
 def test_every_release_says_how_it_was_made(facts):
-    first, found, model = facts["releases"]
+    first, result, model = facts["releases"]
     [plan] = first["plan"]
     [mechanism] = plan["mechanisms"]
     assert mechanism.startswith("n, m: Laplace noise of scale 2 (rows or units, in steps of 1/")
@@ -67,7 +67,7 @@ def test_every_release_says_how_it_was_made(facts):
     assert plan["clamping bounds"] == {"x": ["0", "5"]}
     assert plan["keys"] == "public, 2 groups"
     assert plan["errors"]["n"].startswith("±")
-    assert (first["epsilon"], first["who"], found["who"]) == ("0.5", "owner", "ada")
+    assert (first["epsilon"], first["who"], result["who"]) == ("0.5", "owner", "ada")
     assert model["plan"] == []
     assert facts["non-private accesses"] == len(facts["times of non-private accesses"]) == 1
 

@@ -66,14 +66,14 @@ def main(path):
         running_server() as server,
         psycopg.connect(f"postgresql://postgres@127.0.0.1:{server.port}/postgres") as connection,
     ):
-        found = connection.execute(
+        records = connection.execute(
             "SELECT n.nspname, c.relname, a.attname, t.typname FROM pg_attribute a JOIN pg_class c ON "
             "c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_type t ON t.oid = "
             "a.atttypid WHERE a.attnum > 0 AND c.relkind IN ('r', 'v') AND n.nspname IN ('pg_catalog', "
             "'information_schema') ORDER BY 1, 2, a.attnum"
         ).fetchall()
         relations = {}
-        for schema, table, column, kind in found:
+        for schema, table, column, kind in records:
             relations.setdefault(f"{schema}.{table}", []).append([column, kind])
         rows = {}
         for name in ROWS:

@@ -88,12 +88,12 @@ def test_unknown_users_take_as_long_as_wrong_passwords(state):
     auth.add_user("ada", PASSWORD, by="test")
     times = {"ada": [], "nobody": []}
     for attempt in range(4):
-        for user, taken in times.items():
+        for user, durations in times.items():
             started = time.perf_counter()
             with pytest.raises(AccessDenied):
                 auth.sign_in(user, "a wrong password", source=f"{user}{attempt}")
-            taken.append(time.perf_counter() - started)
-    medians = [statistics.median(taken) for taken in times.values()]
+            durations.append(time.perf_counter() - started)
+    medians = [statistics.median(durations) for durations in times.values()]
     assert max(medians) < 10 * min(medians)
 
 
@@ -162,14 +162,14 @@ def test_sessions_end_when_they_should(auth, state, monkeypatch):
     assert len(base64.urlsafe_b64decode(session.secret + "=")) * 8 >= 128  # ASVS 7.2.3
     assert session.secret.encode() not in state.path.read_bytes()
     assert session.secret not in repr(session)
-    found = auth.find_session(session.secret)
-    assert (found.principal.user, found.csrf) == ("ada", session.csrf)
-    assert auth.roles(found.principal) == {"visits": Role.ANALYST}
+    result = auth.find_session(session.secret)
+    assert (result.principal.user, result.csrf) == ("ada", session.csrf)
+    assert auth.roles(result.principal) == {"visits": Role.ANALYST}
 
-    auth.end_session(found)
+    auth.end_session(result)
 
     assert auth.find_session(session.secret) is None
-    assert auth.roles(found.principal) == {}
+    assert auth.roles(result.principal) == {}
 
 
 @pytest.mark.parametrize("seconds", [3601, 12 * 3600 + 1])

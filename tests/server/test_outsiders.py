@@ -76,12 +76,12 @@ def test_nobody_reads_the_text_in_which_another_asked_the_same(service, hers, hi
     def run(principal, sql):
         return asyncio.run(service.ask(principal, "visits", Question(sql, epsilon=Decimal("0.1"))))
 
-    asked = run(ada, hers)
-    seen = [run(bob, his), run(bob, his), service.stored_answer(bob, "visits", asked.entry)]
+    answer = run(ada, hers)
+    seen = [run(bob, his), run(bob, his), service.stored_answer(bob, "visits", answer.entry)]
 
-    assert [each.entry for each in seen] == [asked.entry] * 3
-    shown = [*seen, *(each.result.to_json() for each in seen), service.history(bob, "visits")]
-    assert "rare" not in "".join(map(str, shown))
+    assert [each.entry for each in seen] == [answer.entry] * 3
+    texts = [*seen, *(each.result.to_json() for each in seen), service.history(bob, "visits")]
+    assert "rare" not in "".join(map(str, texts))
     assert "rare" in str(service.history(ada, "visits"))
 
 

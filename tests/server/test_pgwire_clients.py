@@ -88,9 +88,9 @@ def by_psycopg2(port, sql):
         cursor = connection.cursor()
         cursor.execute(sql)
         rows = cursor.fetchall()
-        named = connection.cursor("rows")
-        named.execute(sql)
-        assert named.fetchmany(1) == rows[:1]
+        names = connection.cursor("rows")
+        names.execute(sql)
+        assert names.fetchmany(1) == rows[:1]
         assert [column.name for column in cursor.description] == COLUMNS
         connection.rollback()
         assert "ROLLBACK gives nothing back" in connection.notices[-1]

@@ -28,8 +28,8 @@ def run(*arguments):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 # Settings
@@ -83,8 +83,8 @@ def test_certificates_of_the_server_are_for_this_machine_and_private(tmp_path):
 
 def test_people_are_added_listed_and_locked(tmp_path):
     config = write_hospital(tmp_path)
-    shown = run("user", "add", "olga", "--role", "owner", "--config", config)
-    assert re.search(r"password, shown once: [0-9a-f]{24}", shown)
+    process = run("user", "add", "olga", "--role", "owner", "--config", config)
+    assert re.search(r"password, shown once: [0-9a-f]{24}", process)
     run("user", "add", "ada", "--epsilon", "1", "--config", config)
 
     assert run("user", "list", "--config", config) == "ada: analyst of visits\nolga: owner of visits\n"
@@ -141,9 +141,9 @@ def test_the_commands_of_the_demo_work_as_they_stand():
         commands = [line for line in lines if line.startswith(("psql ", "curl "))]
         assert [command.split()[0] for command in commands] == ["psql", "curl"]
         for command in commands:
-            shown = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
-            assert shown.returncode == 0, shown.stderr
-            assert "North" in shown.stdout, shown.stdout
+            process = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+            assert process.returncode == 0, process.stderr
+            assert "North" in process.stdout, process.stdout
     finally:
         code, _ = server.stop()
     assert code == 0

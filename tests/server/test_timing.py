@@ -25,7 +25,7 @@ def measure(tmp_path, deadlines):
     times = ([], [])
     try:
         for place in range(-1, ROUNDS):
-            for (service, ada), taken in zip(services, times, strict=True):
+            for (service, ada), durations in zip(services, times, strict=True):
                 started = time.monotonic()
                 try:
                     question = Question(JOIN.format(place), epsilon=0.01)
@@ -33,7 +33,7 @@ def measure(tmp_path, deadlines):
                 except EngineFailed:
                     assert deadlines != "[]"  # late, on a busy machine
                 if place >= 0:  # the first one opens the data
-                    taken.append(time.monotonic() - started)
+                    durations.append(time.monotonic() - started)
     finally:
         for service, _ in services:
             service.close()

@@ -87,8 +87,8 @@ class Grammar:
         """The same in GoogleSQL's words."""
         self._names = self._protected = 0
         low, high = self._pick([(0, 5), (-2, 3), (0, 1), (1, 2)])
-        counted = self._pick(["*", "cost", "note"])
-        inner = self._pick([f"COUNT({counted})", "SUM(cost)", "AVG(cost)"])
+        counted_column = self._pick(["*", "cost", "note"])
+        inner = self._pick([f"COUNT({counted_column})", "SUM(cost)", "AVG(cost)"])
         groups = self.random.randint(1, 3)
         by = self._pick(["", " GROUP BY region"])
         key = "region, " if by else ""
@@ -166,16 +166,16 @@ class Grammar:
             number = self._term(columns, "n", 1)
             items = [f"{self._pick(['SUM', 'AVG', 'MIN', 'MAX', 'COUNT'])}({number}) AS s", "COUNT(*) AS c"]
             more = self._pick([[], ["region"]]) if "region" in columns else []
-            found = {"patient": "n", "s": "n", "c": "n", **dict.fromkeys(more, "t")}
+            results = {"patient": "n", "s": "n", "c": "n", **dict.fromkeys(more, "t")}
             by = ", ".join([unit, *more])
-            return f"SELECT {', '.join([by, *items])} FROM {source}{where} GROUP BY {by}", found
-        found = {"e": "n", "f": "t", "h": "b"}
-        items = [f"{self._term(columns, kind, 2)} AS {name}" for name, kind in found.items()]
+            return f"SELECT {', '.join([by, *items])} FROM {source}{where} GROUP BY {by}", results
+        results = {"e": "n", "f": "t", "h": "b"}
+        items = [f"{self._term(columns, kind, 2)} AS {name}" for name, kind in results.items()]
         if unit is not None:
             items.append(f"{unit} AS patient")
-            found["patient"] = "n"
+            results["patient"] = "n"
         distinct = "DISTINCT " if self._chance(0.2) and not self.rows_are_units else ""
-        return f"SELECT {distinct}{', '.join(items)} FROM {source}{where}", found
+        return f"SELECT {distinct}{', '.join(items)} FROM {source}{where}", results
 
     # What is asked
 
@@ -260,10 +260,10 @@ class Grammar:
             case 7:
                 return f"COALESCE({one}, {two})"
             case 8:
-                wanted = self._pick(
+                target_type = self._pick(
                     ["DOUBLE", "INTEGER", "TINYINT", "FLOAT", "BIGINT", "DECIMAL(4,2)", "UBIGINT"]
                 )
-                return f"CAST({self._term(columns, self._pick('ntb'), depth - 1)} AS {wanted})"
+                return f"CAST({self._term(columns, self._pick('ntb'), depth - 1)} AS {target_type})"
             case 9:
                 return f"LENGTH({self._term(columns, 't', depth - 1)})"
             case 10:
@@ -345,8 +345,8 @@ class Grammar:
 
     def _literal(self, kind: str) -> str:
         if kind in "ds":
-            wanted = "DATE" if kind == "d" else "TIMESTAMP"
-            return f"CAST({self._pick(DATES).removeprefix('DATE ')} AS {wanted})"
+            target_type = "DATE" if kind == "d" else "TIMESTAMP"
+            return f"CAST({self._pick(DATES).removeprefix('DATE ')} AS {target_type})"
         return self._pick({"n": NUMBERS, "t": TEXTS, "b": ["TRUE", "FALSE", "NULL"]}[kind])
 
     def _number(self) -> str:

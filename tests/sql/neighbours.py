@@ -50,8 +50,8 @@ def row(rng, unit):
 
 def rows_of(rng, unit, most):
     """Some rows of one unit, often alike."""
-    made = [row(rng, unit) for _ in range(rng.randint(1, most))]
-    return made * rng.choice((1, 1, 3))
+    rows = [row(rng, unit) for _ in range(rng.randint(1, most))]
+    return rows * rng.choice((1, 1, 3))
 
 
 @dataclass(frozen=True)
@@ -79,45 +79,45 @@ class World:
     def measured(self, plan):
         """By name: what the engine gives for every aggregate, for the keys, and for bounds to estimate."""
         bounded, bounding, limits = plan.bounded, plan.bounded.bounding, plan.contribution_bounds
-        asked = {f"aggregate {i}": each for i, each in enumerate(bounded.bounded_aggregates)}
+        case_ = {f"aggregate {i}": each for i, each in enumerate(bounded.bounded_aggregates)}
         if plan.partition_selection is not None:
-            asked["keys"] = bounded.key_candidates
+            case_["keys"] = bounded.key_candidates
         if plan.split.rows:
-            asked["sizes"] = bounding.contribution_histogram(ROW_BINS)
+            case_["sizes"] = bounding.contribution_histogram(ROW_BINS)
         if plan.split.groups:
-            asked["sizes of groups"] = bounding.contribution_histogram(ROW_BINS, of_groups=True)
+            case_["sizes of groups"] = bounding.contribution_histogram(ROW_BINS, of_groups=True)
         if plan.query.is_top:
-            asked["top"] = bounded.top_scores
+            case_["top"] = bounded.top_scores
         with suppress(InvalidInput):  # where nothing is bounded there is nothing to report
-            asked["above"] = bounding.units_above_bounds()
+            case_["above"] = bounding.units_above_bounds()
         rows = limits.rows or (limits.groups or 1) * (limits.rows_per_group or 1)
         query = replace(plan.query, keys=())
         over_all = ContributionBounding(query, ContributionBounds(rows), plan.unit.neighbours)
         for place in bounded.estimated_arguments:
-            asked[f"bounds {place}"] = over_all.magnitude_histogram(place)
+            case_[f"bounds {place}"] = over_all.magnitude_histogram(place)
         engine = engine_of(self.dataset)
         with engine.snapshot():  # as a run does: what the owner's database holds is checked once
-            return {name: (each, engine.execute(each.sql, each.key_sets)) for name, each in asked.items()}
+            return {name: (each, engine.execute(each.sql, each.key_sets)) for name, each in case_.items()}
 
 
 def moved(plan, one, two):
     """By name: the measurement, and by how much its exact vector differs between two databases."""
     keys = len(plan.query.keys)
     out = {}
-    for name, (measured, found) in one.items():
+    for name, (measured, result) in one.items():
         other = two[name][1]
         if name.startswith(("sizes", "bounds")):
             vectors = []
-            for columns in (found, other):
+            for columns in (result, other):
                 vector = np.zeros(measured.bins, dtype=np.int64)
                 vector[columns["b"]] = columns["m0"]
                 vectors.append(vector)
         elif name == "above":
-            vectors = [np.concatenate([columns["m0"], columns["m1"]]) for columns in (found, other)]
+            vectors = [np.concatenate([columns["m0"], columns["m1"]]) for columns in (result, other)]
         else:
-            groups = plan.query.groups() if plan.query.is_public else seen(found, keys) | seen(other, keys)
+            groups = plan.query.groups() if plan.query.is_public else seen(result, keys) | seen(other, keys)
             tables = [
-                dense_table(measured, columns, sorted(groups, key=str), keys) for columns in (found, other)
+                dense_table(measured, columns, sorted(groups, key=str), keys) for columns in (result, other)
             ]
             if name.startswith("aggregate"):
                 aggregate = plan.bounded.aggregates[int(name.split()[1])]
@@ -133,7 +133,7 @@ def moved(plan, one, two):
             measured.counts_units and "keys" in one
         ):  # a measure may count units besides, by which keys are selected
             counts = [
-                dict(zip(groups_of(columns, keys), columns["u"], strict=True)) for columns in (found, other)
+                dict(zip(groups_of(columns, keys), columns["u"], strict=True)) for columns in (result, other)
             ]
             change = [counts[0].get(key, 0) - counts[1].get(key, 0) for key in {**counts[0], **counts[1]}]
             out[f"keys, {name}"] = (
@@ -143,12 +143,12 @@ def moved(plan, one, two):
     return out
 
 
-def groups_of(found, keys):
-    return list(zip(*(found[f"k{place}"] for place in range(keys)), strict=True))
+def groups_of(result, keys):
+    return list(zip(*(result[f"k{place}"] for place in range(keys)), strict=True))
 
 
-def seen(found, keys):
-    return set(groups_of(found, keys))
+def seen(result, keys):
+    return set(groups_of(result, keys))
 
 
 def norms(change):
@@ -344,14 +344,14 @@ def shuffled(rng, database):
     return {name: rng.sample(rows, len(rows)) for name, rows in database.items()}
 
 
-def compared(rng, world, asked):
+def compared(rng, world, case_):
     """What one unit moves, for random neighbours."""
     results = []
     for database in databases(rng, world.dataset.unit):
         for name, rows in shuffled(rng, database).items():
             world.put(name, rows)
-        results.append(world.measured(asked.plan))
-    return moved(asked.plan, *results)
+        results.append(world.measured(case_.plan))
+    return moved(case_.plan, *results)
 
 
 UNITS_OF_WORLDS = {

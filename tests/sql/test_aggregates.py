@@ -62,8 +62,8 @@ EXPECTED = {
 def test_answers_with_little_noise_match_the_rows(limits):
     data = opened(keys={"g": ["a", "b", "c"]})
     rows = visits()
-    asked = ", ".join(f'{what} AS "{what}"' for what in EXPECTED)
-    text = f"SELECT g, {asked} FROM t GROUP BY g"
+    outputs = ", ".join(f'{what} AS "{what}"' for what in EXPECTED)
+    text = f"SELECT g, {outputs} FROM t GROUP BY g"
     answers = data.run(data.sql(text, epsilon=LARGE, allow_large_epsilon=True, **limits)).value
     for what, function in EXPECTED.items():
         truth = [function(rows[rows["g"] == group]) for group in "abc"]
@@ -129,8 +129,8 @@ def test_planned_width_is_that_of_the_interval(limits, delta):
                 assert (half >= plan.half_width(0) - 1).all(), (what, extra)
             else:
                 assert half == pytest.approx([plan.half_width(0)] * 3, rel=1e-9), (what, extra)
-            said = {output.name: said for output, said in plan.errors}["a"]
-            assert float(said.removeprefix("± ").replace(",", "")) == pytest.approx(
+            error = {output.name: error for output, error in plan.errors}["a"]
+            assert float(error.removeprefix("± ").replace(",", "")) == pytest.approx(
                 plan.half_width(0), rel=6e-3
             )
 
@@ -157,9 +157,9 @@ def test_width_formula_at_the_true_count_is_an_upper_bound(what, bounding):
     data = opened(visits(6000))
     rows = visits(6000)
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, **bounding)
-    [(_, said)] = plan.errors
-    top = float(re.search(r"([\d.,]+)/n or less", said)[1].replace(",", ""))
-    n = rows["unit"].nunique() if "units" in said else rows["x"].count()
+    [(_, error)] = plan.errors
+    top = float(re.search(r"([\d.,]+)/n or less", error)[1].replace(",", ""))
+    n = rows["unit"].nunique() if "units" in error else rows["x"].count()
     answers = data.run(plan).value
     half = (answers["a_high"][0] - answers["a_low"][0]) / 2
     assert top / n / 4 < half < 1.05 * top / n
@@ -175,8 +175,8 @@ def test_width_formulas_of_deviations_and_correlations_are_close():
         ("CORR(x, y)", r"about ([\d.,]+)/\(n·v\)", variance**0.5 * rows["y"].std() / 1e4),
     ):
         plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, rows_per_unit=3)
-        [(_, said)] = plan.errors
-        about = float(re.search(pattern, said)[1].replace(",", "")) / rows["x"].count() / over
+        [(_, error)] = plan.errors
+        about = float(re.search(pattern, error)[1].replace(",", "")) / rows["x"].count() / over
         answers = data.run(plan).value
         half = (answers["a_high"][0] - answers["a_low"][0]) / 2
         assert about / 4 < half < about * 2, what
@@ -184,22 +184,22 @@ def test_width_formulas_of_deviations_and_correlations_are_close():
 
 def test_a_quantile_is_off_by_rows_in_rank():
     plan = opened().sql("SELECT MEDIAN(x) AS a, MIN(x) AS b FROM t", epsilon=1, rows_per_unit=3)
-    said = [said for _, said in plan.errors]
-    assert all(text.endswith("rows in rank, at most") for text in said)
-    assert said[0] != said[1]
+    error = [error for _, error in plan.errors]
+    assert all(text.endswith("rows in rank, at most") for text in error)
+    assert error[0] != error[1]
     assert plan.half_width(0) is None
     answers = plan.run().value
     assert answers["b"][0] <= answers["a"][0]
-    [*_, (_, said)] = opened().sql(f"SELECT {FOUR} FROM t", epsilon=1, rows_per_unit=3).errors
-    assert said.endswith("rows in rank")
+    [*_, (_, error)] = opened().sql(f"SELECT {FOUR} FROM t", epsilon=1, rows_per_unit=3).errors
+    assert error.endswith("rows in rank")
 
 
 def test_per_unit_aggregates_are_described_in_words():
     data = opened()
     for what, pattern in (("SUM", r"± \d+"), ("AVG", r"± .*/n or less, with n units")):
         text = f"SELECT {what}(x, contribution_bounds_per_group => (0, 9)) AS a FROM t"
-        [(_, said)] = data.sql(text, epsilon=1, rows_per_unit=1).errors
-        assert re.fullmatch(pattern, said)
+        [(_, error)] = data.sql(text, epsilon=1, rows_per_unit=1).errors
+        assert re.fullmatch(pattern, error)
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def plan_of(data, what, keys, **limits):
 
 def counts(data, plan):
     measured = plan.bounded.units_above_bounds
-    found = engine_of(data).execute(measured.sql, measured.key_sets)
-    return [int(found["m0"][0]), int(found["m1"][0])], measured.sensitivity
+    result = engine_of(data).execute(measured.sql, measured.key_sets)
+    return [int(result["m0"][0]), int(result["m1"][0])], measured.sensitivity
 
 
 CASES = [
@@ -100,10 +100,10 @@ def test_bounding_report_is_charged_and_in_the_label():
     assert "units above a contribution bound" in str(plan)
     assert "units above a contribution bound, and others" in plan.explain()
     facts = data.run(plan).value.facts
-    found = facts["share above a contribution bound"]
-    assert found["low"] <= found["value"] <= found["high"]
-    assert 0.15 < found["value"] < 0.25
-    assert facts["units above a contribution bound"].startswith(f"{100 * found['value']:.3g} % [")
+    result = facts["share above a contribution bound"]
+    assert result["low"] <= result["value"] <= result["high"]
+    assert 0.15 < result["value"] < 0.25
+    assert facts["units above a contribution bound"].startswith(f"{100 * result['value']:.3g} % [")
     assert "not measured" not in facts["interval covers"]
 
 
@@ -117,8 +117,8 @@ def test_label_without_a_report_says_not_measured():
 def test_exact_share_is_for_the_owner_only():
     data = opened()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
-    found = execute(plan, engine_of(data), is_exact=True).label
-    assert found["share above a contribution bound"]["value"] == 0.5
+    label = execute(plan, engine_of(data), is_exact=True).label
+    assert label["share above a contribution bound"]["value"] == 0.5
 
 
 def test_bounding_report_works_with_partition_selection_and_estimated_limits():
@@ -140,8 +140,8 @@ def test_bounding_report_interval_covers_with_its_confidence():
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
     noise = plan.report_noise
     noisy = noise.release(np.tile([20, 60], 2000)).value.reshape(2000, 2)
-    found = Moments(noisy.astype(float), (1,), noise, Fraction(1)).mean(0.5)
-    hits = ((found.low <= 0.25) & (found.high >= 0.25)).sum()
+    result = Moments(noisy.astype(float), (1,), noise, Fraction(1)).mean(0.5)
+    hits = ((result.low <= 0.25) & (result.high >= 0.25)).sum()
     assert hits > 860  # Pr[Bin(2000, 1/2) ≤ 860] is below 1e-9
 
 

@@ -9,16 +9,16 @@ import hubbub as hb
 
 @pytest.fixture(scope="module")
 def connection():
-    made = duckdb.connect()
-    made.execute(
+    database = duckdb.connect()
+    database.execute(
         "CREATE TABLE t AS SELECT i // 5 AS who, 'g' || (i % 2) AS g, (i % 10) * 1.0 AS x "
         "FROM range(5000) r(i)"
     )
-    return made
+    return database
 
 
-def opened(connection, **given):
-    return hb.open(connection, table="t", unit="who", bounds={"x": (0, 9)}, **given)
+def opened(connection, **options):
+    return hb.open(connection, table="t", unit="who", bounds={"x": (0, 9)}, **options)
 
 
 def test_a_cap_is_the_limit_and_the_interval_covers_the_exact_answer(connection):
@@ -79,9 +79,9 @@ def test_a_declared_limit_has_an_estimate_where_limits_were_measured(connection)
     data = opened(connection)
     data.limits(epsilon=5)
     label = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=2).label()
-    said = label["limits"]["rows"]
-    assert said.startswith("limit 2, declared; an estimated ")
-    assert 55 <= float(said.split("estimated ")[1].split(" %")[0]) <= 65  # three of five rows
+    limit = label["limits"]["rows"]
+    assert limit.startswith("limit 2, declared; an estimated ")
+    assert 55 <= float(limit.split("estimated ")[1].split(" %")[0]) <= 65  # three of five rows
 
 
 def test_rows_that_are_units_have_nothing_to_cut(connection):

@@ -65,9 +65,9 @@ def test_quantiles_are_weighted_by_declared_limits_too(data):
 
 def test_explain_says_why_and_by_how_much(data):
     plan = data.sql(TEXT, epsilon=1, delta=1e-6, rows_per_unit=8, groups_per_unit=8, rows_per_group=1)
-    said = plan.explain()
+    text = plan.explain()
     name, others = plan.choice
-    assert f"chosen: {name}, of the least expected error" in said
+    assert f"chosen: {name}, of the least expected error" in text
     assert len(others) == 3
     assert all(ratio >= 1 for _, ratio in others)
 
@@ -77,6 +77,6 @@ def test_the_choice_is_no_part_of_the_data(data):
     empty = duckdb.connect()
     empty.execute("CREATE TABLE t (who INTEGER, g INTEGER, x DOUBLE)")
     other = hb.open(empty, table="t", unit="who", keys=KEYS, bounds={"x": (0, 9)})
-    for given in ({"rows_per_unit": 8}, {"rows_per_unit": 9, "groups_per_unit": 3, "rows_per_group": 2}):
-        plans = [each.sql(TEXT, epsilon=1, delta=1e-6, **given) for each in (data, other)]
+    for limits in ({"rows_per_unit": 8}, {"rows_per_unit": 9, "groups_per_unit": 3, "rows_per_group": 2}):
+        plans = [each.sql(TEXT, epsilon=1, delta=1e-6, **limits) for each in (data, other)]
         assert plans[0].choice == plans[1].choice

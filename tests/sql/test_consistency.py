@@ -160,13 +160,13 @@ def test_raw_answers_stay_and_the_label_says_what_was_done():
     parts, by_r, *_ = tables()
     leaf, total = parts.consistent_with([by_r])
     for before, after in ((parts, leaf), (by_r, total)):
-        shown = after.to_dict()
-        assert {name: shown[name] for name in before.to_dict()} == before.to_dict()
-        assert set(shown) - set(before.to_dict()) == {"n_consistent"}
+        answers = after.to_dict()
+        assert {name: answers[name] for name in before.to_dict()} == before.to_dict()
+        assert set(answers) - set(before.to_dict()) == {"n_consistent"}
         assert "post-processed" in after.facts["post-processed"]["n_consistent"]
         assert "biased" in after.facts["post-processed"]["n_consistent"]
         assert "post-processed" not in before.facts
-        assert Result.from_json(after.to_json()).to_dict() == shown
+        assert Result.from_json(after.to_json()).to_dict() == answers
     assert list(leaf.to_dict()) == ["r", "g", "n", "n_low", "n_high", "n_consistent"]
     # A column that was added is no key of the next one.
     two = Result((*parts.columns, column("m", np.arange(6.0))), parts.facts).consistent("m")

@@ -70,55 +70,55 @@ def asked(what, keys, bounding):
         groups = plan.query.groups()
     else:  # with a count that selects, those that are shown now and then
         groups = select_keys(plan, engine) if plan.selecting is None else [(g,) for g in GROUPS]
-    found = []
-    for given in plan.bounded.aggregates:
+    results = []
+    for aggregate in plan.bounded.aggregates:
         # A smaller tree, so that thousands of them are quickly drawn.
-        measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
+        measure = replace(aggregate, depth=2) if isinstance(aggregate, Quantiles) else aggregate
         measured = measure.bound(plan.bounded.bounding)
         exact = engine.execute(measured.sql, measured.key_sets)
         vector = measure.to_vector(measured, dense_table(measured, exact, groups, len(plan.query.keys)))
-        found.append((measure, measured, vector))
-    return plan, groups, found
+        results.append((measure, measured, vector))
+    return plan, groups, results
 
 
-def released(plan, groups, found, copies):
+def released(plan, groups, result, copies):
     """For each group the exact answer, and `copies` values with their intervals."""
     exact, noisy, tables = {}, {}, []
     is_shown = np.ones(copies * len(groups), dtype=bool)
-    for place, (measure, measured, vector) in enumerate(found):
+    for place, (measure, measured, vector) in enumerate(result):
         if isinstance(measure, SelectedQuantiles):
-            planned = plan.aggregates[place]
-            assert isinstance(planned, PlannedQuantiles)
+            plans = plan.aggregates[place]
+            assert isinstance(plans, PlannedQuantiles)
             where, size = np.flatnonzero(vector), len(groups)
             group, cell = np.divmod(where, measured.bins)
             counts = CellCounts(size, group, cell, vector[where])
-            one = planned.release_counts(counts, plan.unit, is_exact=True)
+            one = plans.release_counts(counts, plan.unit, is_exact=True)
             again = np.repeat(np.arange(copies) * size, where.size) + np.tile(group, copies)
             tiled = CellCounts(copies * size, again, np.tile(cell, copies), np.tile(vector[where], copies))
-            many = planned.release_counts(tiled, plan.unit)
+            many = plans.release_counts(tiled, plan.unit)
             for readers, integers in ((exact, one), (noisy, many)):
-                readers.update(dict.fromkeys(measure.indices, planned.make_estimator(integers)))
+                readers.update(dict.fromkeys(measure.indices, plans.make_estimator(integers)))
             continue
         noise = plan.calibrate_noise(measured.sensitivity)
         many = Bounded(np.tile(vector, copies), measured.sensitivity, plan.unit, measured.rule)
         size = measure.vector_size(measured)
-        drawn = noise.release(many).value
-        tables.append((measure, measured, drawn.reshape(-1, size), noise))
-        for readers, integers in ((exact, vector), (noisy, drawn)):
+        draws = noise.release(many).value
+        tables.append((measure, measured, draws.reshape(-1, size), noise))
+        for readers, integers in ((exact, vector), (noisy, draws)):
             reader = measure.make_estimator(integers.reshape(-1, size), measured, noise)
             readers.update(dict.fromkeys(measure.indices, reader))
         if place == plan.bounded.selecting_aggregate:
-            is_shown = drawn.reshape(-1, size).sum(axis=1) >= plan.stability_histogram.threshold
-            reader = counted(plan, drawn, measured.step)
+            is_shown = draws.reshape(-1, size).sum(axis=1) >= plan.stability_histogram.threshold
+            reader = counted(plan, draws, measured.step)
             if size > 1:
                 source = NoisyAggregate(measure, measured, noise)
-                chosen = SelectedAggregate(source, drawn.reshape(-1, size), plan.stability_histogram)
+                chosen = SelectedAggregate(source, draws.reshape(-1, size), plan.stability_histogram)
                 reader, tables[-1] = chosen.make_estimator(), chosen
             noisy.update(dict.fromkeys(measure.indices, reader))
     [truth] = plan.post_processing.evaluate(
         groups, lambda place, sure: exact[place](place, sure), plan.confidence
     )
-    given = list(groups) * copies
+    aggregate = list(groups) * copies
 
     def quotient(top, bottom, sure):
         known = [
@@ -130,7 +130,7 @@ def released(plan, groups, found, copies):
         return next((estimate for estimate in known if estimate is not None), None)
 
     [answers] = plan.post_processing.evaluate(
-        given, lambda place, sure: noisy[place](place, sure), plan.confidence, quotient
+        aggregate, lambda place, sure: noisy[place](place, sure), plan.confidence, quotient
     )
     parts = (
         part.reshape(copies, len(groups)) for part in (answers.values, answers.low, answers.high, is_shown)
@@ -138,14 +138,14 @@ def released(plan, groups, found, copies):
     return truth.values, *parts
 
 
-def counted(plan, drawn, step):
+def counted(plan, draws, step):
     """Counts that select their keys; those that are not shown stand in for others."""
     stable = plan.stability_histogram
 
     def read(_, confidence):
-        given = np.maximum(drawn, stable.threshold)
-        low, high = stable.interval(given, confidence)
-        return Estimate(*(float(step) * part.astype(float) for part in (given, low, high)))
+        aggregate = np.maximum(draws, stable.threshold)
+        low, high = stable.interval(aggregate, confidence)
+        return Estimate(*(float(step) * part.astype(float) for part in (aggregate, low, high)))
 
     return read
 
@@ -161,10 +161,10 @@ def tail(trials, chance, at_most):
 
 
 def check(what, keys, bounding, law, copies=RELEASES):
-    plan, groups, found = asked(what, keys, bounding)
+    plan, groups, result = asked(what, keys, bounding)
     if law == "Gaussian":
         plan = replace(plan, is_gaussian=True, delta=Fraction(1, 1000))
-    truth, value, low, high, is_shown = released(plan, groups, found, copies)
+    truth, value, low, high, is_shown = released(plan, groups, result, copies)
     assert len(truth)
     assert ((low <= value) & (value <= high) | np.isnan(value)).all()
     slack = 1e-9 * np.maximum(1, np.abs(truth))  # the exact answer is a double, too
@@ -172,11 +172,11 @@ def check(what, keys, bounding, law, copies=RELEASES):
     is_covered = is_shown & (low <= truth + slack) & (truth - slack <= high)
     many = is_shown.sum(axis=0)
     assert many.max() > copies / 2
-    for group, covered, shown_, is_there in zip(
+    for group, covered, text, is_there in zip(
         groups, is_covered.sum(axis=0), many, np.isfinite(truth), strict=True
     ):
         # What is divided by the rows of nobody has no exact answer.
-        assert not is_there or tail(int(shown_), float(plan.confidence), int(covered)) > RARE, (
+        assert not is_there or tail(int(text), float(plan.confidence), int(covered)) > RARE, (
             group,
             covered,
         )
@@ -338,15 +338,15 @@ def test_interval_covers_values_off_the_grid(name, what, law):
     for epsilon in (1, 30):
         plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=epsilon, allow_large_epsilon=True, **how)
         plan = replace(plan, is_gaussian=law == "Gaussian", delta=Fraction(law == "Gaussian", 1000))
-        found = []
-        for given in plan.bounded.aggregates:
-            measure = replace(given, depth=2) if isinstance(given, Quantiles) else given
+        results = []
+        for aggregate in plan.bounded.aggregates:
+            measure = replace(aggregate, depth=2) if isinstance(aggregate, Quantiles) else aggregate
             measured = measure.bound(plan.bounded.bounding)
             exact = engine_of(data).execute(measured.sql, measured.key_sets)
-            found.append(
+            results.append(
                 (measure, measured, measure.to_vector(measured, dense_table(measured, exact, [()], 0)))
             )
-        _, _, low, high, _ = released(plan, [()], found, RELEASES)
+        _, _, low, high, _ = released(plan, [()], results, RELEASES)
         truth = float(ON_THE_GRID[what](moments_of(BADLY[name])))
         covered = int(((low <= truth) & (truth <= high)).sum())
         assert tail(RELEASES, 0.95, covered) > RARE, (epsilon, covered)
@@ -392,11 +392,11 @@ def test_an_interval_covers_values_far_from_zero_in_a_narrow_range(name):
     how = {"rows_per_unit": 1} if unit == "unit" else {}
     data = hb.open(connection, table="t", unit=unit, bounds={"x": bounds})
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=20, **how)
-    [planned] = plan.aggregates
-    measure, measured = planned.aggregate, planned.bounded
+    [plans] = plan.aggregates
+    measure, measured = plans.aggregate, plans.bounded
     exact = engine_of(data).execute(measured.sql, measured.key_sets)
     table = measure.to_vector(measured, dense_table(measured, exact, [()], 0)).reshape(1, -1)
-    read = measure.make_estimator(table, measured, planned.noise)(0, Fraction(19, 20))
+    read = measure.make_estimator(table, measured, plans.noise)(0, Fraction(19, 20))
     low, high = map(Fraction, bounds)
     clamped = [min(max(Fraction(value), low), high) for value in values]
     truth = sum(clamped) / len(clamped)

@@ -52,9 +52,9 @@ def source(kind: str, tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "glob", "pandas", "polars", "arrow"])
 def test_every_source_type_gives_the_same_answers(kind, tmp_path):
-    given = source(kind, tmp_path)
+    rows_source = source(kind, tmp_path)
     with hb.open(
-        given,
+        rows_source,
         unit="who",
         types={"x": "number"},
         bounds={"x": (0, 4)},
@@ -240,8 +240,8 @@ def test_builder_and_sql_make_the_same_plan():
         .quantile("x", 0.9, low=0, high=4)
     )
     plan = built.plan(epsilon=1)
-    written = data.sql(built.sql(), epsilon=1, keys={"g": ["a", "b"]}, bounds={"x": (0, 4)})
-    assert plan == written
+    contents = data.sql(built.sql(), epsilon=1, keys={"g": ["a", "b"]}, bounds={"x": (0, 4)})
+    assert plan == contents
     assert len(built.run(epsilon=EXACT, allow_large_epsilon=True).value) == 2
     with pytest.raises(InvalidInput, match="nothing is aggregated"):
         data.table().plan(epsilon=1)
@@ -250,7 +250,7 @@ def test_builder_and_sql_make_the_same_plan():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"unit": ""}, "key is not the name"),
         ({"unit": 5}, "unit is not given, or is not one"),
@@ -270,8 +270,8 @@ def test_builder_and_sql_make_the_same_plan():
         ({"groups_per_unit": True}, "groups per unit"),
     ],
 )
-def test_invalid_declarations_are_refused(change, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_invalid_declarations_are_refused(change, message):
+    with pytest.raises(InvalidInput, match=message):
         hb.open(pl.DataFrame(table()), **{"unit": "who", **change})
 
 

@@ -111,14 +111,14 @@ class Queries:
 
     def keys(self) -> list[tuple[str, str]]:
         """Expressions to group by, each with a name, which may be that of a column."""
-        given = [
+        rows = [
             "g", "h", "k", "ok", "day", "x > 1", "ok AND x > 0", "x IS NULL", "NOT ok",
             "EXTRACT(month FROM day)",
             "CASE WHEN x > 1 THEN 'high' WHEN x < 0 THEN 'low' END", "CASE WHEN ok THEN g ELSE 'none' END",
             "COALESCE(h, 'none')", "NULLIF(h, 'a')", "COALESCE(ok, FALSE)", "CASE WHEN ok THEN 1 ELSE 0 END",
             "x BETWEEN 0 AND 2", "g IN ('a', 'b')", "g LIKE 'a%'",
         ]  # fmt: skip
-        chosen = self.random.sample(given, self.pick([0, 1, 1, 1, 2]))
+        chosen = self.random.sample(rows, self.pick([0, 1, 1, 1, 2]))
         names = [
             [f"key{place}", key if key in COLUMNS else "day", "xy"[place]] for place, key in enumerate(chosen)
         ]
@@ -137,10 +137,10 @@ class Queries:
         """What it is ordered by, and how that is written."""
         place = self.random.randrange(len(items))
         term = self.term(self.pick("nntb"), 1)
-        named, numbered = (items[place][0], items[place][1]), (items[place][0], str(place + 1))
+        by_name, numbered = (items[place][0], items[place][1]), (items[place][0], str(place + 1))
         is_constant = not any(mark in term for mark in ("COUNT(", "TOTAL(", *(key for key, _ in self.known)))
-        written = ("COUNT(*)", "COUNT(*)") if is_constant else (term, term)
-        by, how = self.pick([named, numbered, written])
+        contents = ("COUNT(*)", "COUNT(*)") if is_constant else (term, term)
+        by, how = self.pick([by_name, numbered, contents])
         return (
             by,
             f"{how}{self.pick(['', ' ASC', ' DESC'])}{self.pick(['', '', ' NULLS FIRST', ' NULLS LAST'])}",
@@ -330,15 +330,15 @@ def asked(seed: int) -> bool | None:
     except duckdb.Error:
         return False
     # Groups that are declared, and have no rows, are ours alone.
-    kept = [row for row in ours if there is None or row[: query.keys] in there]
-    said = f"{query.text}\nours:   {kept}\ntheirs: {theirs}"
-    assert len(kept) == len(theirs), said
+    remaining = [row for row in ours if there is None or row[: query.keys] in there]
+    message = f"{query.text}\nours:   {remaining}\ntheirs: {theirs}"
+    assert len(remaining) == len(theirs), message
     if query.order:
-        for one, two in zip(kept, theirs, strict=True):
-            assert all(map(same, one[-query.order :], two[-query.order :])), said
-    by_keys = [sorted(rows, key=lambda row: rank(row[: query.keys])) for rows in (kept, theirs)]
+        for one, two in zip(remaining, theirs, strict=True):
+            assert all(map(same, one[-query.order :], two[-query.order :])), message
+    by_keys = [sorted(rows, key=lambda row: rank(row[: query.keys])) for rows in (remaining, theirs)]
     for one, two in zip(*by_keys, strict=True):
-        assert all(map(same, one, two)), said
+        assert all(map(same, one, two)), message
     return True
 
 

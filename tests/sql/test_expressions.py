@@ -102,8 +102,8 @@ COLUMNS = {"number": ("a", "b"), "text": ("s",), "boolean": ("t",), "date": ("d"
 def connection():
     """Every extreme value of every kind, each beside many others."""
     rng = random.Random(0)
-    made = duckdb.connect(config={"threads": "2"})
-    made.execute(
+    database = duckdb.connect(config={"threads": "2"})
+    database.execute(
         "CREATE TABLE r (u INT, a DOUBLE, b DOUBLE, s VARCHAR, t BOOLEAN, d DATE, m TIMESTAMP, o TIME)"
     )
     numbers = [value for value in NUMBERS + WEIRD for _ in range(9)]
@@ -114,8 +114,8 @@ def connection():
         )
         for number in numbers
     ]
-    made.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    return made
+    database.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return database
 
 
 @pytest.fixture(scope="module")

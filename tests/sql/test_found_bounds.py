@@ -42,8 +42,8 @@ def test_one_odd_value_does_not_decide():
 
 def test_the_share_beyond_bounds_is_estimated():
     values = np.random.default_rng(1).lognormal(3, 1.5, 20_000)
-    for given in (values, -values):
-        _, _, answers = found(given, epsilon=1)
+    for sample in (values, -values):
+        _, _, answers = found(sample, epsilon=1)
         text = answers.facts["values beyond bounds"]["x"]
         assert text.startswith("an estimated ")
         assert text.endswith("(estimate, not part of the interval)")

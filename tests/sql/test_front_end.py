@@ -16,17 +16,17 @@ ROWS = [
 ]
 
 
-def opened(rows=ROWS, unit="patient", **given):
+def opened(rows=ROWS, unit="patient", **keywords):
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(MADE)
     connection.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?)", rows)
-    options = {"keys": {"region": ["a", "b"]}, "bounds": {"cost": (0, 10)}, "rows_per_unit": 2, **given}
+    options = {"keys": {"region": ["a", "b"]}, "bounds": {"cost": (0, 10)}, "rows_per_unit": 2, **keywords}
     return hb.open(connection, table="visits", unit=unit, **options)
 
 
-def integers(data, text, **given):
+def integers(data, text, **options):
     """The exact integers of a query, and what it claims."""
-    plan = data.sql(text, **{"epsilon": 1, **given})
+    plan = data.sql(text, **{"epsilon": 1, **options})
     return [engine_of(data).execute(m.sql, m.key_sets) for m in plan.bounded.bounded_aggregates]
 
 
@@ -85,8 +85,8 @@ EXTREME = ["5877642-06-25 (BC)", "5881580-07-10", "10000-01-01", "0001-01-01 (BC
 )
 def test_extreme_dates_are_null(day, text):
     """Functions of them raised errors, and as keys they could not be read."""
-    found = integers(opened([(1, "a", 1.0, day, day, True)]), text, delta=1e-6)[0]
-    assert found.get("k0", [None]) == [None]
+    result = integers(opened([(1, "a", 1.0, day, day, True)]), text, delta=1e-6)[0]
+    assert result.get("k0", [None]) == [None]
 
 
 @pytest.mark.slow
@@ -99,11 +99,11 @@ def test_sums_of_one_unit_do_not_depend_on_the_order_of_rows():
         own.format("AVG"),
         "SELECT hubbub_per_group(SUM(cost), 0, 10) FROM visits",
     ):
-        found = [
+        results = [
             integers(opened(each), text, bounds={"cost": (0, 10)})
             for each in (rows, rows[::-1], rows[1:] + rows[:1])
         ]
-        assert len({int(each[0]["m0"][0]) for each in found}) == 1
+        assert len({int(each[0]["m0"][0]) for each in results}) == 1
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_column_of_objects_is_text(values):
     assert data.tables["data"].find("o").kind.value == "text"
 
 
-def rows_counted(path, raw, **given):
+def rows_counted(path, raw, **options):
     path.write_bytes(raw)
-    data = hb.open(path, unit="patient", rows_per_unit=1, **given)
+    data = hb.open(path, unit="patient", rows_per_unit=1, **options)
     return int(integers(data, f"SELECT COUNT(*) FROM {path.stem}")[0]["m0"][0]) >> 16
 
 

@@ -72,8 +72,8 @@ def fuzzed(count, seed):
             continue  # any refusal will do; anything else is a crash
         str(plan)
         for part in plan.parts if isinstance(plan, CompositePlan) else [plan]:
-            asked = Case(part, text)
-            check(asked, compared(rng, world, asked))
+            query = Case(part, text)
+            check(query, compared(rng, world, query))
         accepted += 1
     return accepted
 

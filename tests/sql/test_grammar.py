@@ -39,13 +39,15 @@ def worlds(unit: str, seed: int) -> Worlds:
 
 def options(random: Random) -> dict:
     """Limits and prices as a person might give them."""
-    given = {"delta": random.choice([0, 1e-6, 1e-6]), "epsilon": random.choice([1, 0.1, 10])}
+    arguments = {"delta": random.choice([0, 1e-6, 1e-6]), "epsilon": random.choice([1, 0.1, 10])}
     for name in ("rows_per_unit", "groups_per_unit", "rows_per_group"):
         if random.random() < 0.5:
-            given[name] = random.choice([1, 2, 3, 5])
+            arguments[name] = random.choice([1, 2, 3, 5])
     if random.random() < 0.1:
-        given["bounds"] = {"cost": random.choice(["auto", (-1, 1), (0, 1e-300), (2**70, 2**71), (-1e150, 0)])}
-    return given
+        arguments["bounds"] = {
+            "cost": random.choice(["auto", (-1, 1), (0, 1e-300), (2**70, 2**71), (-1e150, 0)])
+        }
+    return arguments
 
 
 def asked(seed: int) -> tuple[str, bool | None]:

@@ -44,8 +44,8 @@ def made(data, text):
     """How many rows of each unit the query has, and its plan."""
     plan = data.sql(text, epsilon=1)
     listed = plan.query.rows.sql("duckdb")
-    counted = f"SELECT _unit, COUNT(*) FROM ({listed}) AS r GROUP BY _unit"
-    return dict(connection_of(data).execute(counted).fetchall()), plan
+    query = f"SELECT _unit, COUNT(*) FROM ({listed}) AS r GROUP BY _unit"
+    return dict(connection_of(data).execute(query).fetchall()), plan
 
 
 @given(st.lists(st.none() | st.integers(1, 10**7), min_size=2, max_size=6))
@@ -69,27 +69,27 @@ def test_rows_kept_in_a_join_depend_on_the_unit_only():
     per_unit = "(SELECT u, COUNT(*) AS c FROM v GROUP BY u) AS c"
     first = f"v AS a JOIN {per_unit} ON a.u = c.u"
     text = f"SELECT SUM(b.x) AS n FROM {first} JOIN v AS b ON a.u = b.u AND a.x = b.x"
-    found = []
+    results = []
     for seed in range(3):
         table = many + others
         random.Random(seed).shuffle(table)
-        found.append(made_of(opened(table), text))
-    assert found[0] == found[1] == found[2]
+        results.append(made_of(opened(table), text))
+    assert results[0] == results[1] == results[2]
     without = made_of(opened(others), text)
-    assert {unit: some for unit, some in found[0].items() if unit != 1} == without
+    assert {unit: some for unit, some in results[0].items() if unit != 1} == without
 
 
 def made_of(data, text):
     """By unit, how often each row comes out."""
     plan = data.sql(text, epsilon=1, bounds={"b.x": (0, 10), "x": (0, 10)})
     listed = plan.query.rows.sql("duckdb")
-    found = (
+    records = (
         connection_of(data)
         .execute(f"SELECT _unit, x0 + 0, COUNT(*) FROM ({listed}) AS r GROUP BY ALL")
         .fetchall()
     )
     out = {}
-    for unit, x, count in found:
+    for unit, x, count in records:
         out.setdefault(unit, Counter())[x] += count
     return out
 
@@ -133,7 +133,7 @@ def test_no_column_name_lifts_the_cap(name):
     data = opened(many + rows(2, 9))
     text = f"WITH h AS (SELECT u, x, 0 AS {name}, 1 AS _rank__ FROM v) SELECT COUNT(*) AS n FROM h AS a "
     text += f"JOIN h AS b ON a.u = b.u AND a.x = b.x WHERE a.{name} = 0 AND b._rank__ = 1 AND a.x >= 1000"
-    found = data.exact(data.sql(text, epsilon=1)).to_dict()
-    assert found["n"] == [0.0]  # the first 1000 rows are kept, by their content
+    result = data.exact(data.sql(text, epsilon=1)).to_dict()
+    assert result["n"] == [0.0]  # the first 1000 rows are kept, by their content
     of_all = data.exact(data.sql("SELECT COUNT(*) AS n FROM v WHERE x >= 1000", epsilon=1)).to_dict()
     assert of_all["n"][0] > 4

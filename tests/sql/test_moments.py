@@ -62,10 +62,10 @@ def test_without_noise_all_moments_are_those_of_the_values():
         (double.covariance(0.95, is_sample=True), np.cov(x, y)[0, 1]),
         (double.correlation(0.95), np.corrcoef(x, y)[0, 1]),
     ]
-    for found, truth in expected:
-        assert found.value[0] == pytest.approx(truth, abs=1e-6)
-        assert found.low[0] <= found.value[0] <= found.high[0]
-        assert found.high[0] - found.low[0] < 1e-5  # a step of noise, no more
+    for result, truth in expected:
+        assert result.value[0] == pytest.approx(truth, abs=1e-6)
+        assert result.low[0] <= result.value[0] <= result.high[0]
+        assert result.high[0] - result.low[0] < 1e-5  # a step of noise, no more
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["Laplace", "Gaussian"])
@@ -76,13 +76,13 @@ def test_intervals_are_hardly_wider_than_the_errors_are(noise):
         released(sums(x, degrees=(2,)), noise, 2000),
         released(sums(x, y, degrees=(2, 2)), noise, 2000),
     )
-    found = {
+    results = {
         "mean": (of(single, (2,), noise).mean(0.95), x.mean()),
         "variance": (of(single, (2,), noise).variance(0.95, is_sample=True), x.var(ddof=1)),
         "covariance": (of(double, (2, 2), noise).covariance(0.95, is_sample=True), np.cov(x, y)[0, 1]),
         "correlation": (of(double, (2, 2), noise).correlation(0.95), np.corrcoef(x, y)[0, 1]),
     }
-    for name, (estimate, truth) in found.items():
+    for name, (estimate, truth) in results.items():
         error = np.quantile(np.abs(estimate.value - truth), 0.95)
         half = np.mean(estimate.high - estimate.low) / 2
         assert half / error < 1.6, name
@@ -95,23 +95,23 @@ def test_empty_group_has_a_value_within_bounds_and_the_widest_interval(noise):
     copies = 500
     single = of(released(np.zeros(3, np.int64), noise, copies), (2,), noise)
     double = of(released(np.zeros(9, np.int64), noise, copies), (2, 2), noise)
-    for found, least, most in (
+    for result, least, most in (
         (single.mean(0.95), 0, 1),
         (single.variance(0.95, is_sample=True), 0, 0.5),
         (single.variance(0.95, is_sample=False), 0, 0.25),
         (double.covariance(0.95, is_sample=True), -0.5, 0.5),
         (double.correlation(0.95), -1, 1),
     ):
-        assert np.isfinite([found.value, found.low, found.high]).all()
-        assert ((least <= found.low) & (found.low <= found.value) & (found.value <= found.high)).all()
-        assert (found.high <= most).all()
-        whole = (found.low == least) & (found.high == most)
+        assert np.isfinite([result.value, result.low, result.high]).all()
+        assert ((least <= result.low) & (result.low <= result.value) & (result.value <= result.high)).all()
+        assert (result.high <= most).all()
+        whole = (result.low == least) & (result.high == most)
         assert whole.mean() > 0.8
 
 
 def test_sums_far_below_zero_give_the_widest_interval():
-    found = of([[-1e9, -1e9, -1e9], [1e9, -4e9, 1e10]], (2,), LAPLACE)
-    mean, variance = found.mean(0.95), found.variance(0.95, is_sample=True)
+    result = of([[-1e9, -1e9, -1e9], [1e9, -4e9, 1e10]], (2,), LAPLACE)
+    mean, variance = result.mean(0.95), result.variance(0.95, is_sample=True)
     assert [mean.low[0], mean.high[0]] == [0, 1]
     assert [variance.low[0], variance.high[0]] == [0, 0.5]
     # A mean below all values: nothing explains it.
@@ -132,16 +132,16 @@ def test_every_mean_that_is_not_excluded_is_within_the_interval(noisy, thousandt
     wide = width_from_norms(
         LAPLACE, np.abs(weights).sum(), np.sqrt((weights**2).sum()), np.abs(weights).max(), 0.95
     )
-    found = of(noisy, (2,), LAPLACE).mean(0.95)
+    result = of(noisy, (2,), LAPLACE).mean(0.95)
     if abs(weights @ noisy) <= wide:
-        assert found.low[0] <= mean <= found.high[0]
+        assert result.low[0] <= mean <= result.high[0]
 
 
 def test_combination_includes_rounding_errors():
     table = np.array([[2.0**60, 1.0], [5.0, 7.0]])
-    found = estimate_linear(table, np.array([1.0, -1.0]), LAPLACE, 0.95)
-    assert found.value.tolist() == [2.0**60 - 1, -2.0]
-    half = (found.high - found.low) / 2
+    values = estimate_linear(table, np.array([1.0, -1.0]), LAPLACE, 0.95)
+    assert values.value.tolist() == [2.0**60 - 1, -2.0]
+    half = (values.high - values.low) / 2
     assert half[0] > 2**10 + half[1]
 
 
@@ -151,8 +151,8 @@ def test_a_plain_count_has_the_least_width(epsilon):
         Laplace.of(sensitivity=1, epsilon=epsilon),
         Gaussian.of(sensitivity=1, epsilon=epsilon, delta=1e-6),
     ):
-        found = estimate_linear(np.array([[7.0]]), np.ones(1), noise, 0.95)
-        assert (found.high - found.low)[0] / 2 == pytest.approx(noise.error(0.95))
+        values = estimate_linear(np.array([[7.0]]), np.ones(1), noise, 0.95)
+        assert (values.high - values.low)[0] / 2 == pytest.approx(noise.error(0.95))
     noise = Laplace.of(sensitivity=1, epsilon=epsilon)
     assert linear_half_width(np.array([0.5, 0, -0.5]), noise, 0.95) == pytest.approx(
         sum_width(noise, 2, 0.95) / 2

@@ -18,11 +18,11 @@ ROWS = [
 ]
 
 
-def opened(**given):
+def opened(**keywords):
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(MADE)
     connection.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?)", ROWS)
-    options = {"keys": {"region": ["a", "b"], "age": [20, 40]}, "bounds": {"age": (0, 100)}, **given}
+    options = {"keys": {"region": ["a", "b"], "age": [20, 40]}, "bounds": {"age": (0, 100)}, **keywords}
     return hb.open(connection, table="visits", unit="patient", rows_per_unit=1, **options)
 
 
@@ -132,8 +132,8 @@ def test_ambiguously_bound_name_is_refused(text):
 
 
 def test_ambiguous_alias_is_refused_in_googlesql():
-    asked = "age * 10 AS age, COUNT(*) AS n FROM visits GROUP BY age"
-    text = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) {asked}"
+    query = "age * 10 AS age, COUNT(*) AS n FROM visits GROUP BY age"
+    text = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) {query}"
     with refused(hb.InvalidInput, match="to GoogleSQL it is the output"):
         opened().sql(text)
     assert opened().sql(text.replace("AS age", "AS ages"))
@@ -176,8 +176,8 @@ def test_quantiles_state_that_they_do_not_interpolate():
 
 def test_missing_answers_are_null_in_every_format():
     data = opened()
-    shown = "age AS key, NULLIF(COUNT(*), COUNT(*)) AS n, NULLIF(age, 20) AS m, age > NULL AS b"
-    text = f"SELECT {shown} FROM visits GROUP BY age"
+    output = "age AS key, NULLIF(COUNT(*), COUNT(*)) AS n, NULLIF(age, 20) AS m, age > NULL AS b"
+    text = f"SELECT {output} FROM visits GROUP BY age"
     answers = data.run(plan_of(data, text)).value
     assert [answers["n"], answers["m"], answers["b"]] == [[None, None], [None, 40.0], [None, None]]
     assert answers.to_csv().splitlines()[1].startswith("20,,")

@@ -76,14 +76,14 @@ def test_private_keys_need_a_delta(data):
         data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1)
 
 
-@pytest.mark.parametrize("wanted", [5, 50, Fraction(3, 2)])
-def test_error_target_gives_the_least_epsilon(data, wanted):
+@pytest.mark.parametrize("target", [5, 50, Fraction(3, 2)])
+def test_error_target_gives_the_least_epsilon(data, target):
     text = "SELECT COUNT(*) AS n, SUM(x) AS s FROM data"
-    given = {"rows_per_unit": 3, "allow_large_epsilon": True}
-    plan = data.sql(text, error={"n": wanted}, **given)
-    assert plan.half_width(0) <= wanted
-    less = data.sql(text, epsilon=plan.epsilon * Fraction(98, 100), **given)
-    assert less.half_width(0) > wanted
+    options = {"rows_per_unit": 3, "allow_large_epsilon": True}
+    plan = data.sql(text, error={"n": target}, **options)
+    assert plan.half_width(0) <= target
+    less = data.sql(text, epsilon=plan.epsilon * Fraction(98, 100), **options)
+    assert less.half_width(0) > target
 
 
 def test_epsilon_above_twenty_must_be_confirmed_given_or_computed(data):
@@ -104,7 +104,7 @@ def test_partition_selection_respects_the_population():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "neither epsilon nor error"),
         ({"epsilon": 1, "error": {"n": 5}}, "both epsilon and error"),
@@ -119,8 +119,8 @@ def test_partition_selection_respects_the_population():
         ({"epsilon": 1, "keys": {"x": [1]}}, "which the query does not group by"),
     ],
 )
-def test_invalid_parameters_of_a_query_are_refused(data, options, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_invalid_parameters_of_a_query_are_refused(data, options, message):
+    with pytest.raises(InvalidInput, match=message):
         data.sql("SELECT COUNT(*) AS n, AVG(x) AS m FROM data", **options)
 
 
@@ -175,9 +175,9 @@ def test_only_the_largest_groups_are_released(data):
     frame = pl.DataFrame({"who": list(range(300)), "g": ["abc"[i % 2] for i in range(300)]})
     other = hb.open(frame, unit="who", rows_per_unit=1)
     text = "SELECT g FROM data GROUP BY g ORDER BY {} DESC LIMIT 2"
-    for counted in ("COUNT(*)", "COUNT(DISTINCT who)"):
+    for aggregate in ("COUNT(*)", "COUNT(DISTINCT who)"):
         plan = other.sql(
-            text.format(counted), epsilon=100, keys={"g": ["c", "a", "b"]}, allow_large_epsilon=True
+            text.format(aggregate), epsilon=100, keys={"g": ["c", "a", "b"]}, allow_large_epsilon=True
         )
         assert plan.query.is_top
         assert "below the best" in str(plan)
@@ -191,9 +191,9 @@ def test_only_the_largest_groups_are_released(data):
 
 def test_explain_shows_sensitivity_mechanism_sql_and_proofs(data):
     plan = data.sql("SELECT g, COUNT(*) AS n FROM data GROUP BY g", epsilon=1, delta=1e-6, rows_per_unit=2)
-    said = plan.explain()
+    text = plan.explain()
     for word in ("ℓ1 ≤", "noise:", "SELECT", "docs/proofs/bounding.md", "docs/proofs/partition-selection.md"):
-        assert word in said
+        assert word in text
 
 
 def test_max_and_min_are_labelled_as_quantiles(data):
@@ -220,9 +220,9 @@ def test_label_distinguishes_declared_and_estimated_bounds():
     assert declared["bounds estimated privately"] == []
     plan = data.sql("SELECT SUM(x) AS s FROM data", epsilon=1, bounds={"x": "auto"})
     assert plan.label()["bounds"] == {}
-    found = plan.run().label()
-    assert found["bounds estimated privately"] == ["x"]
-    low, high = (Fraction(end) for end in found["bounds"]["x"])
+    label = plan.run().label()
+    assert label["bounds estimated privately"] == ["x"]
+    low, high = (Fraction(end) for end in label["bounds"]["x"])
     assert low <= 16
     assert 128 <= high <= 192  # some 3,600 rows are from 64 on, far above the noise
 

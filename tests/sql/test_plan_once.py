@@ -76,9 +76,9 @@ class Calls:
         original = getattr(target, name)
 
         @wraps(original)
-        def counted(*given, **named):
-            self.found[name, repr(given), repr(named)] += 1
-            return original(*given, **named)
+        def counted(*arguments, **options):
+            self.found[name, repr(arguments), repr(options)] += 1
+            return original(*arguments, **options)
 
         self._patches.enter_context(mock.patch.object(target, name, counted))
 
@@ -87,7 +87,7 @@ class Calls:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"keys": {"region": ["North", "South"]}, "rows_per_unit": 3},
         {"keys": {"region": ["North", "South"]}, "rows_per_unit": 3, "delta": 1e-6},
@@ -97,15 +97,15 @@ class Calls:
     ],
     ids=["public keys", "Gaussian", "private keys", "report", "estimated rows"],
 )
-def test_planning_calls_no_builder_twice(data, given):
+def test_planning_calls_no_builder_twice(data, arguments):
     with Calls() as calls:
-        plan = data.sql(README, epsilon=1, **given)
+        plan = data.sql(README, epsilon=1, **arguments)
         str(plan), repr(plan), plan.loss, plan.label(), plan.notes()
     assert {name for name, count in calls.found.items() if count > 1} == set()
     for name in ("parse", "analyze", "compile_outputs", "make_aggregates", "compile"):
         assert calls.of(name) == 1, name
     # Where a limit is found later, the errors are stated for three.
-    assert calls.of("sums") == calls.of("histogram") == (1 if "rows_per_unit" in given else 3)
+    assert calls.of("sums") == calls.of("histogram") == (1 if "rows_per_unit" in arguments else 3)
 
 
 def test_error_target_builds_aggregates_once(data):

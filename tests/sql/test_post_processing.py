@@ -189,9 +189,9 @@ def test_missing_value_has_no_interval():
 )
 def test_booleans_texts_and_constants_have_no_interval(expression, value):
     columns = table(f"SELECT {N} AS n, {expression} AS a FROM t")
-    found = columns[1].values[0]
+    result = columns[1].values[0]
     assert columns[1].low is columns[1].high is None
-    assert found == value or (value is None and (found is None or np.isnan(found)))
+    assert result == value or (value is None and (result is None or np.isnan(result)))
 
 
 def numbers(depth):
@@ -427,17 +427,17 @@ def rows(text, groups, **aggregates):
 def test_keys_are_shown_and_computed_with():
     groups = [("a", 2020.0), ("b", 2021.0), (None, 2022.0)]
     text = "SELECT g, year + 1 AS next, COALESCE(g, 'none') AS h, COUNT(*) AS n FROM t GROUP BY g, year"
-    found = rows(text, groups, **THREE)
-    assert found[:3] == [["a", "b", None], [2021.0, 2022.0, 2023.0], ["a", "b", "none"]]
+    result = rows(text, groups, **THREE)
+    assert result[:3] == [["a", "b", None], [2021.0, 2022.0, 2023.0], ["a", "b", "none"]]
 
 
 def test_null_key_is_not_a_number():
     text = "SELECT year, year + 1 AS next, year > 2000 AS is_new FROM t GROUP BY year ORDER BY COUNT(*)"
-    found = rows(text, [(2020.0,), (None,), (1999.0,)], **THREE)
-    assert found[0] == [2020.0, 1999.0, None]
-    assert found[1][:2] == [2021.0, 2000.0]
-    assert np.isnan(found[1][2])
-    assert found[2] == [True, False, None]
+    result = rows(text, [(2020.0,), (None,), (1999.0,)], **THREE)
+    assert result[0] == [2020.0, 1999.0, None]
+    assert result[1][:2] == [2021.0, 2000.0]
+    assert np.isnan(result[1][2])
+    assert result[2] == [True, False, None]
 
 
 @pytest.mark.parametrize(
@@ -563,10 +563,10 @@ def test_keys_to_be_selected_are_typed_by_their_column(text):
 
 def test_dates_and_timestamps_are_shown_unchanged():
     groups = [(date(2020, 1, 2), datetime(2020, 1, 2, 3)), (date(2019, 1, 1), datetime(2019, 1, 1))]  # noqa: DTZ001 - the engine's have no zone
-    found = rows(
+    result = rows(
         "SELECT day, at, COUNT(*) AS n FROM t GROUP BY day, at ORDER BY day", groups, n=[(1, 0, 2)] * 2
     )
-    assert found[:2] == [[group[part] for group in groups[::-1]] for part in (0, 1)]
+    assert result[:2] == [[group[part] for group in groups[::-1]] for part in (0, 1)]
 
 
 # Through the public door

@@ -58,13 +58,13 @@ def test_the_threshold_is_said_before_and_where_nothing_is_shown():
         plan = data.sql(f"SELECT g, {what} AS a FROM t GROUP BY g", epsilon=1, delta=1e-9)
         answers = plan.run().value
         assert len(answers) == 0
-        said = answers.facts["nothing shown"]
-        assert said.startswith("no key was shown: one is shown with 95 % where")
-        assert said in str(answers)
-        assert count in said
-        assert "a larger epsilon or delta" in said
-        assert "per unit" in said
-        least = said.split(" is ")[2].split(" or ")[0]
+        note = answers.facts["nothing shown"]
+        assert note.startswith("no key was shown: one is shown with 95 % where")
+        assert note in str(answers)
+        assert count in note
+        assert "a larger epsilon or delta" in note
+        assert "per unit" in note
+        least = note.split(" is ")[2].split(" or ")[0]
         assert f" {least} " in str(plan)
 
 
@@ -72,9 +72,9 @@ def test_with_limits_to_be_found_the_threshold_is_said_for_several(data):
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT i AS who, 'g' || i AS g, 1.0 AS x FROM range(50) r(i)")
     other = hb.open(connection, table="t", unit="who", bounds={"x": (0, 9)})
-    said = str(other.sql("SELECT g, AVG(x) AS a FROM t GROUP BY g", epsilon=1, delta=1e-6))
-    assert "at a limit on rows per unit of 1, " in said
-    assert " at 100 with 95 %" in said
+    note = str(other.sql("SELECT g, AVG(x) AS a FROM t GROUP BY g", epsilon=1, delta=1e-6))
+    assert "at a limit on rows per unit of 1, " in note
+    assert " at 100 with 95 %" in note
 
 
 def test_a_smaller_delta_raises_the_threshold(data):

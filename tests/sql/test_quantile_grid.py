@@ -45,12 +45,12 @@ def located(cells, values):
 def test_a_cell_holds_its_values(bounds):
     cells = grid(bounds)
     values = tried(cells)
-    found = located(cells, values)
-    assert found.min() >= 0
-    assert found.max() < cells.cells
+    result = located(cells, values)
+    assert result.min() >= 0
+    assert result.max() < cells.cells
     rounded = 2.0**-48 * np.abs(cells.edges).max()
-    assert (cells.edges[found] - rounded <= values).all()
-    assert (values <= cells.edges[found + 1] + rounded).all()
+    assert (cells.edges[result] - rounded <= values).all()
+    assert (values <= cells.edges[result + 1] + rounded).all()
 
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)

@@ -132,13 +132,13 @@ def test_selected_positions_follow_the_law(fractions, round_numbers):
     epsilon = Fraction(round(power_of_two(plain) * math.log(2) * 2**40), 2**40)
     selection = make_selection(fractions, 1, epsilon=epsilon, round_numbers=round_numbers)
     law = exact_law(plain, (2, 0, 3))
-    found = selection.select(cells_of(*[(2, 0, 3)] * copies))
-    seen, times = np.unique(found, axis=0, return_counts=True)
-    counted = dict(zip(map(tuple, seen.tolist()), times.tolist(), strict=True))
-    assert counted.keys() <= law.keys()
+    positions = selection.select(cells_of(*[(2, 0, 3)] * copies))
+    seen, times = np.unique(positions, axis=0, return_counts=True)
+    counts = dict(zip(map(tuple, seen.tolist()), times.tolist(), strict=True))
+    assert counts.keys() <= law.keys()
     for outcome, chance in law.items():
         expected, spread = copies * float(chance), math.sqrt(copies * float(chance))
-        assert abs(counted.get(outcome, 0) - expected) <= 8 * spread + 30, outcome
+        assert abs(counts.get(outcome, 0) - expected) <= 8 * spread + 30, outcome
 
 
 def test_pruned_candidates_do_not_change_the_choice(monkeypatch):
@@ -149,13 +149,13 @@ def test_pruned_candidates_do_not_change_the_choice(monkeypatch):
     counts = CellCounts(1, np.zeros(cell.size, np.int64), cell, rng.integers(1, 9, cell.size))
     selection = QuantileSelection(grid, (HALF,), Fraction(1), Fraction(1))
     for seed in range(20):
-        found = []
+        results = []
         for cut in (130, 10**9):
             monkeypatch.setattr(NEGLIGIBLE, cut)
             source = np.random.default_rng(seed)
             with inject_bits(source.bytes):
-                found.append(int(selection.select(counts)[0, 0]))
-        assert found[0] == found[1]
+                results.append(int(selection.select(counts)[0, 0]))
+        assert results[0] == results[1]
 
 
 def test_huge_counts_are_exact():
@@ -164,8 +164,8 @@ def test_huge_counts_are_exact():
     cell = np.arange(100, 140)
     counts = CellCounts(1, np.zeros(40, np.int64), cell, np.full(40, 2**61))
     selection = QuantileSelection(grid, (HALF, Fraction(1, 7)), Fraction(1), Fraction(2**30))
-    found = selection.select(counts)[0] // grid.parts
-    assert found.tolist() == [100 + 40 // 7, 119] or found.tolist() == [100 + 40 // 7, 120]
+    positions = selection.select(counts)[0] // grid.parts
+    assert positions.tolist() == [100 + 40 // 7, 119] or positions.tolist() == [100 + 40 // 7, 120]
     assert selection.bin_counts(counts, selection.select(counts)).max(initial=0) <= 2**61
 
 
@@ -176,8 +176,8 @@ def test_groups_without_rows_have_answers():
     empty = np.empty(0, np.int64)
     for groups in (0, 3):
         counts = CellCounts(groups, empty, empty, empty)
-        found = selection.select(counts)
-        table = np.concatenate([found, selection.bin_counts(counts, found)], axis=1)
+        positions = selection.select(counts)
+        table = np.concatenate([positions, selection.bin_counts(counts, positions)], axis=1)
         values, low, high = selection.estimate(table, Fraction(19, 20))
         assert values.shape == (3, groups)
         assert (low == 0).all()
@@ -345,10 +345,10 @@ def test_an_interval_covers_as_often_as_it_says(shape):
     noise = Laplace.of(sensitivity=1, epsilon=Fraction(35, 100))
     selection = QuantileSelection(grid, TARGETS, Fraction(65, 100), Fraction(1), noise=noise)
     counts = tiled(grid, values, copies)
-    found = selection.select(counts)
-    bins = selection.bin_counts(counts, found)
+    positions = selection.select(counts)
+    bins = selection.bin_counts(counts, positions)
     noisy = noise.release(bins.reshape(-1)).value.reshape(bins.shape)
-    value, low, high = selection.estimate(np.concatenate([found, noisy], axis=1), HIGH)
+    value, low, high = selection.estimate(np.concatenate([positions, noisy], axis=1), HIGH)
     assert (low <= value).all()
     assert (value <= high).all()
     for place, target in enumerate(TARGETS):
@@ -368,9 +368,9 @@ def test_the_rank_of_an_answer_is_as_near_as_is_said(shape):
     for target in (HALF, Fraction(199, 200)):
         selection = QuantileSelection(grid, (target,), Fraction(1, 2), Fraction(1))
         error = selection.rank_error(target, HIGH)
-        found = selection.select(counts)[:, 0] // grid.parts
+        positions = selection.select(counts)[:, 0] // grid.parts
         goal = float(target) * len(values)
-        within = (before[found] <= goal + error) & (before[found + 1] >= goal - error)
+        within = (before[positions] <= goal + error) & (before[positions + 1] >= goal - error)
         assert within.sum() >= 230
 
 
@@ -381,6 +381,6 @@ def test_without_noise_a_quantile_is_exact_up_to_its_cell():
     rows = people()
     for place, group in enumerate(exact["g"][:2]):
         values = np.sort(rows[rows["g"] == group]["x"])
-        shown = [exact[name][place] for name in exact if name != "g"]
+        texts = [exact[name][place] for name in exact if name != "g"]
         truth = [values[math.ceil(p * len(values)) - 1] for p in (0.01, 0.5, 0.99)]
-        assert shown == pytest.approx(truth, abs=100 / 2**15)
+        assert texts == pytest.approx(truth, abs=100 / 2**15)

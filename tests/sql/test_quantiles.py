@@ -110,8 +110,8 @@ def test_the_norms_are_those_of_the_weights(tree, fraction):
 def test_without_noise_a_quantile_is_exact_up_to_its_bin(tree, shape):
     values = SHAPES[shape](np.random.default_rng(2), 3055)
     fractions = ["0.01", "0.1", "0.25", "0.5", "0.75", "0.99"]
-    found = tree.quantiles(counted(tree, values), SILENT, map(Fraction, fractions))
-    for fraction, quantile in zip(fractions, found, strict=True):
+    answers = tree.quantiles(counted(tree, values), SILENT, map(Fraction, fractions))
+    for fraction, quantile in zip(fractions, answers, strict=True):
         exact = true_quantile(values, fraction)
         assert quantile.low <= exact <= quantile.high
         assert quantile.low <= quantile.value <= quantile.high
@@ -142,8 +142,8 @@ def test_interval_covers_with_its_confidence(shape, kind):
     noise = mechanism._draw_noise(2000 * exact.size).reshape(2000, -1)
     covered = {"0.2": 0, "0.5": 0}
     for row in exact + noise:
-        found = tree.quantiles(row, mechanism, map(Fraction, covered), 0.9)
-        for fraction, quantile in zip(covered, found, strict=True):
+        answers = tree.quantiles(row, mechanism, map(Fraction, covered), 0.9)
+        for fraction, quantile in zip(covered, answers, strict=True):
             assert 0 <= quantile.low <= quantile.value <= quantile.high <= 1
             inside = (
                 (quantile.low, quantile.high) == (0, 1)
@@ -163,12 +163,12 @@ def test_spike_is_distinguished_from_noise():
     empty = mechanism._draw_noise(sum(16**level for level in range(1, 5)))
     spike = counted(tree, np.full(5000, 1.2345))
     for fraction in (0.3, 0.5, 0.7):
-        [found] = tree.quantiles(empty + spike, mechanism, [fraction], 1 - 1e-12)
-        assert found.low <= 1.2345 <= found.high
-        assert found.high - found.low == pytest.approx(10 / tree.leaves)
-        [found] = tree.quantiles(empty, mechanism, [fraction], 1 - 1e-12)
-        assert (found.low, found.high) == (-5, 5)
-        assert -5 <= found.value <= 5
+        [answers] = tree.quantiles(empty + spike, mechanism, [fraction], 1 - 1e-12)
+        assert answers.low <= 1.2345 <= answers.high
+        assert answers.high - answers.low == pytest.approx(10 / tree.leaves)
+        [answers] = tree.quantiles(empty, mechanism, [fraction], 1 - 1e-12)
+        assert (answers.low, answers.high) == (-5, 5)
+        assert -5 <= answers.value <= 5
 
 
 def test_negative_counts_have_a_quantile():
@@ -178,8 +178,8 @@ def test_negative_counts_have_a_quantile():
 
 def test_contradicting_counts_have_a_quantile():
     for counts in ([-1000, 2000, -400], [5, -1, -1], [0, 0, 1]):
-        [found] = Tree(0, 1, branching=3, depth=1).quantiles(counts, SILENT, [0.5])
-        assert 0 <= found.low <= found.value <= found.high <= 1
+        [answers] = Tree(0, 1, branching=3, depth=1).quantiles(counts, SILENT, [0.5])
+        assert 0 <= answers.low <= answers.value <= answers.high <= 1
 
 
 @settings(max_examples=50)
@@ -188,8 +188,8 @@ def test_a_larger_fraction_has_no_smaller_value(data):
     tree = data.draw(st.sampled_from(TREES))
     size = sum(tree.branching**level for level in range(1, tree.depth + 1))
     noisy = data.draw(st.lists(st.integers(-100, 100), min_size=size, max_size=size))
-    found = tree.quantiles(noisy, SILENT, [i / 20 for i in range(1, 20)])
-    values = [quantile.value for quantile in found]
+    answers = tree.quantiles(noisy, SILENT, [i / 20 for i in range(1, 20)])
+    values = [quantile.value for quantile in answers]
     assert values == sorted(values)
 
 

@@ -20,14 +20,14 @@ TOWNS = [("a", "Aarau"), ("a", "Aigle"), ("b", "Bern"), (None, "nowhere")]
 
 @pytest.fixture(scope="module")
 def connection():
-    made = duckdb.connect()
-    made.execute("CREATE TABLE visits (person BIGINT, g VARCHAR, cost DOUBLE)")
-    made.execute("CREATE TABLE people (person BIGINT, age DOUBLE)")
-    made.execute("CREATE TABLE towns (g VARCHAR, town VARCHAR)")
-    made.executemany("INSERT INTO visits VALUES (?, ?, ?)", VISITS)
-    made.executemany("INSERT INTO people VALUES (?, ?)", PEOPLE)
-    made.executemany("INSERT INTO towns VALUES (?, ?)", TOWNS)
-    return made
+    database = duckdb.connect()
+    database.execute("CREATE TABLE visits (person BIGINT, g VARCHAR, cost DOUBLE)")
+    database.execute("CREATE TABLE people (person BIGINT, age DOUBLE)")
+    database.execute("CREATE TABLE towns (g VARCHAR, town VARCHAR)")
+    database.executemany("INSERT INTO visits VALUES (?, ?, ?)", VISITS)
+    database.executemany("INSERT INTO people VALUES (?, ?)", PEOPLE)
+    database.executemany("INSERT INTO towns VALUES (?, ?)", TOWNS)
+    return database
 
 
 def opened(connection, unit):
@@ -104,14 +104,14 @@ def test_with_clause_equals_its_subquery(data):
 def test_key_from_a_left_join_may_be_null(data):
     source = "people LEFT JOIN visits AS v ON people.person = v.person"
     text = f"SELECT COUNT(v.person) AS n, COUNT(DISTINCT people.person) AS m FROM {source}"
-    found = data.sql(text, epsilon=10**6, rows_per_unit=100, allow_large_epsilon=True).run().value
-    assert (found["n"], found["m"]) == ([pytest.approx(5, abs=0.01)], [pytest.approx(3, abs=0.01)])
+    result = data.sql(text, epsilon=10**6, rows_per_unit=100, allow_large_epsilon=True).run().value
+    assert (result["n"], result["m"]) == ([pytest.approx(5, abs=0.01)], [pytest.approx(3, abs=0.01)])
 
 
 def test_rows_that_are_units_may_be_multiplied_by_a_public_table(rows):
     text = "SELECT COUNT(*) AS n FROM visits JOIN towns USING (g)"
-    found = rows.sql(text, epsilon=10**6, rows_per_unit=2, allow_large_epsilon=True).run().value
-    assert found["n"] == [pytest.approx(9, abs=0.01)]
+    result = rows.sql(text, epsilon=10**6, rows_per_unit=2, allow_large_epsilon=True).run().value
+    assert result["n"] == [pytest.approx(9, abs=0.01)]
 
 
 # What is refused, and why
@@ -280,8 +280,8 @@ def test_texts_are_equal_if_their_bytes_are():
     connection.execute("INSERT INTO t VALUES ('a', 'x'), ('A', 'X'), ('b', 'x')")
     data = hb.open(connection, table="t", unit="u", rows_per_unit=2)
     text = "SELECT COUNT(DISTINCT u) AS n, COUNT(DISTINCT g) AS m FROM t"
-    found = data.sql(text, epsilon=1000, allow_large_epsilon=True).run().value
-    assert (found["n"], found["m"]) == ([pytest.approx(3, abs=0.1)], [pytest.approx(2, abs=0.1)])
+    result = data.sql(text, epsilon=1000, allow_large_epsilon=True).run().value
+    assert (result["n"], result["m"]) == ([pytest.approx(3, abs=0.1)], [pytest.approx(2, abs=0.1)])
     connection.execute("SET default_collation = 'NOCASE'")
     with refused(InvalidInput, match="collation"):
         hb.open(connection, table="t", unit="u")
@@ -291,12 +291,12 @@ def test_units_beyond_doubles_stay_apart():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 9007199254740992 + i AS u FROM range(4) r(i)")
     data = hb.open(connection, table="t", unit="u")
-    found = (
+    result = (
         data.sql("SELECT COUNT(DISTINCT u) AS n FROM t", epsilon=1000, allow_large_epsilon=True)
         .run()
         .value["n"]
     )
-    assert found == [pytest.approx(4, abs=0.1)]
+    assert result == [pytest.approx(4, abs=0.1)]
 
 
 def test_one_value_does_not_choose_the_type_of_a_column():

@@ -22,9 +22,9 @@ def file(tmp_path_factory):
     return path
 
 
-def opened(file, ledger=None, **given):
+def opened(file, ledger=None, **options):
     budget = hb.Budget(20, 1e-4)
-    return hb.open(file, table="t", unit="who", bounds={"x": (0, 9)}, ledger=ledger, budget=budget, **given)
+    return hb.open(file, table="t", unit="who", bounds={"x": (0, 9)}, ledger=ledger, budget=budget, **options)
 
 
 def spent(data):
@@ -43,8 +43,8 @@ def test_a_second_query_on_the_same_rows_searches_nothing(file):
         assert second.split.aggregates == 1
         # Each query chooses its own limit: with more ε for the answer it may be a larger one.
         assert second.contribution_bounds.rows
-        said = second.run().value.facts["limits"]["rows"]
-        assert "found before, at no cost now" in said
+        limit = second.run().value.facts["limits"]["rows"]
+        assert "found before, at no cost now" in limit
         # Other rows are others: the limit is searched.
         assert data.sql("SELECT SUM(x) AS s FROM t WHERE x > 4", epsilon=1).split.rows > 0
         assert data.sql(
@@ -186,18 +186,18 @@ def test_plan_states_errors_up_to_the_largest_limit_that_may_be_found():
             data.sql(f"SELECT g, {what} FROM t GROUP BY g", epsilon=10)
             for what in ("COUNT(DISTINCT who) AS n", "COUNT(DISTINCT who) AS n, COUNT(*) AS m")
         )
-        said = {output.name: error for output, error in units.errors}["n"]
-        least, most = (float(part.split("±")[1].split()[0]) for part in said.split(", "))
-        assert "at a limit on groups per unit of 1, " in said
-        assert said.endswith(" at 3")
+        limit = {output.name: error for output, error in units.errors}["n"]
+        least, most = (float(part.split("±")[1].split()[0]) for part in limit.split(", "))
+        assert "at a limit on groups per unit of 1, " in limit
+        assert limit.endswith(" at 3")
         # Counts of weights are rounded to whole ones, which adds 1 to each error.
         assert most - 1 == pytest.approx(3 * (least - 1), rel=0.1)
         errors = {output.name: error for output, error in both.errors}
         assert " at 3" in errors["n"]
         assert " at 8" not in errors["n"]
         assert " at 100" in errors["m"]
-        shown = units.run().value.to_dict()
-        assert (np.array(shown["n_high"]) - shown["n_low"]).max() <= 2.2 * most
+        answers = units.run().value.to_dict()
+        assert (np.array(answers["n_high"]) - answers["n_low"]).max() <= 2.2 * most
 
 
 def test_error_can_be_asked_for_once_limits_are_measured():

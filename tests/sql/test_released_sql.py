@@ -166,8 +166,8 @@ def test_outer_sql_sees_only_released_values(rows, text):
 
 def test_released_sql_runs_on_a_locked_connection():
     table = {"n": Kind.NUMBER}
-    made = compile_released_sql(parse_one("SELECT n FROM _released0"), [table])
-    assert made.names == ("n",)
+    compiled = compile_released_sql(parse_one("SELECT n FROM _released0"), [table])
+    assert compiled.names == ("n",)
     for text in ("SELECT * FROM 'a.csv'", "SELECT * FROM glob('*')", "SELECT read_text('/etc/passwd')"):
         with pytest.raises(hb.HubbubError):
             compile_released_sql(parse_one(text, read="duckdb"), [table])
@@ -287,13 +287,13 @@ def test_dates_that_python_does_not_know_are_missing(rows):
 
 def test_many_released_rows_are_read_at_once(rows):
     keys = [f"k{number}" for number in range(20_500)]
-    made = compile_released_sql(
+    compiled = compile_released_sql(
         parse_one("SELECT COUNT(*) AS m, SUM(n) AS s, MAX(k) AS k FROM _released0"),
         [{"k": Kind.TEXT, "n": Kind.NUMBER}],
     )
     columns = [ResultColumn("k", np.array(keys, dtype=object)), ResultColumn("n", np.ones(len(keys)))]
-    counted, total, last = made.evaluate([columns])
-    assert (counted.values[0], total.values[0], last.values[0]) == (20_500, 20_500, max(keys))
+    count, total, last = compiled.evaluate([columns])
+    assert (count.values[0], total.values[0], last.values[0]) == (20_500, 20_500, max(keys))
 
 
 INNER = "(SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c"

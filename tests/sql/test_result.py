@@ -29,8 +29,8 @@ def release():
     return data.sql("SELECT g, COUNT(*) AS n, AVG(x) AS mean FROM t GROUP BY g", epsilon=10).run()
 
 
-def columns(*shown):
-    return Result(tuple(shown), {"confidence": 0.95})
+def columns(*values):
+    return Result(tuple(values), {"confidence": 0.95})
 
 
 def objects(*values):
@@ -71,8 +71,8 @@ def test_pandas_polars_and_arrow_get_the_same(release):
 
 def test_parquet_and_csv_hold_the_same(release, tmp_path):
     release.value.write(tmp_path / "it's.parquet")
-    found = duckdb.connect().execute("SELECT * FROM read_parquet($p)", {"p": str(tmp_path / "it's.parquet")})
-    assert found.fetchnumpy()["n"].tolist() == release.value["n"]
+    rows = duckdb.connect().execute("SELECT * FROM read_parquet($p)", {"p": str(tmp_path / "it's.parquet")})
+    assert rows.fetchnumpy()["n"].tolist() == release.value["n"]
     lines = release.value.to_csv().splitlines()
     assert lines[0] == "g,n,n_low,n_high,mean,mean_low,mean_high"
     assert len(lines) == 3
@@ -118,14 +118,14 @@ def test_types_follow_from_the_plan_alone(typed, tmp_path):
     full, empty = typed(), typed(" HAVING FALSE")
     assert len(full) == 3  # true, false and NULL
     assert len(empty) == 0
-    found = schemas(full, tmp_path / "full.parquet")
+    result = schemas(full, tmp_path / "full.parquet")
     for answers in (empty, Result.from_json(full.to_json()), Result.from_json(empty.to_json())):
-        assert schemas(answers, tmp_path / "other.parquet") == found
-    for schema in found[:3]:
+        assert schemas(answers, tmp_path / "other.parquet") == result
+    for schema in result[:3]:
         assert schema.field("no_value").type == schema.field("no_value_low").type == pa.float64()
         for name, kind in zip(["year", *KINDS[1:]], KINDS, strict=True):
             assert schema.field(name).type == schema.field(f"no_{kind}").type != pa.null()
-    for types in found[3:]:
+    for types in result[3:]:
         for name, kind in zip(["year", *KINDS[1:]], KINDS, strict=True):
             assert types[name] == types[f"no_{kind}"]
 
@@ -149,9 +149,9 @@ def test_large_and_fractional_keys_are_written_exactly():
         assert Result.from_json(answers.to_json())["key"] == [value]
 
 
-@pytest.mark.parametrize("made", ["release", "mixed"])
-def test_json_round_trips(made, release):
-    answers = MIXED if made == "mixed" else release.value
+@pytest.mark.parametrize("column", ["release", "mixed"])
+def test_json_round_trips(column, release):
+    answers = MIXED if column == "mixed" else release.value
     again = Result.from_json(answers.to_json())
     assert again.to_json() == answers.to_json()
     for one, two in zip(again.columns, answers.columns, strict=True):

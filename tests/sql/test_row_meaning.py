@@ -218,16 +218,16 @@ NEARLY = {exp.Ln, exp.Log, exp.Exp, exp.Pow}
 
 @pytest.fixture(scope="module")
 def connection():
-    made = duckdb.connect()
-    made.execute("CREATE TABLE r (u INT, a DOUBLE, b DOUBLE, s VARCHAR, t BOOLEAN, d DATE, m TIMESTAMP)")
+    database = duckdb.connect()
+    database.execute("CREATE TABLE r (u INT, a DOUBLE, b DOUBLE, s VARCHAR, t BOOLEAN, d DATE, m TIMESTAMP)")
     pairs = list(itertools.product(NUMBERS, [None, 0.0, 1.0, -2.0, 2.5, 3.0, 1e6]))
     others = itertools.cycle
     rows = zip(pairs, others(TEXTS), others(TRUTHS), others(DATES), others(MOMENTS), strict=False)
-    made.executemany(
+    database.executemany(
         "INSERT INTO r VALUES (?, ?, ?, ?, ?, ?, ?)",
         [(place, a, b, s, t, d, m) for place, ((a, b), s, t, d, m) in enumerate(rows)],
     )
-    return made
+    return database
 
 
 def plain(value):
@@ -258,8 +258,8 @@ def test_every_function_of_the_list_is_compared():
         assert kind in {type(node) for node in sqlglot.parse_one(text, read="bigquery").walk()}
     for kind, texts in MEANING.items():
         for text in texts:
-            found = {type(node) for node in sqlglot.parse_one(text, read="duckdb").walk()}
-            assert kind in found or kind in {exp.DateTrunc, exp.TimestampTrunc}, text
+            results = {type(node) for node in sqlglot.parse_one(text, read="duckdb").walk()}
+            assert kind in results or kind in {exp.DateTrunc, exp.TimestampTrunc}, text
 
 
 @pytest.mark.parametrize("text", [text for texts in MEANING.values() for text in texts])

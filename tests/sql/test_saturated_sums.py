@@ -55,8 +55,8 @@ def ends(data, text, **known):
         **known,
         allow_large_epsilon=True,
     )
-    found = next(column for column in plan.run().value.columns if column.name == "n")
-    return [(float(low), float(high)) for low, high in zip(found.low, found.high, strict=True)]
+    result = next(column for column in plan.run().value.columns if column.name == "n")
+    return [(float(low), float(high)) for low, high in zip(result.low, result.high, strict=True)]
 
 
 @pytest.mark.parametrize("text", ENDS)

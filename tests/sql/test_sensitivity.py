@@ -25,9 +25,9 @@ from sql.neighbours import (
 NORMS = ("l1", "l2_squared", "linf")
 
 
-def check(asked, changes):
+def check(case_, changes):
     """Every vector moves within its sensitivity, and all of them together within the plan's price."""
-    plan = asked.plan
+    plan = case_.plan
     total = selected = Fraction(0)
     for name, (measured, change) in changes.items():
         l1, l2_squared, linf = norms(change)
@@ -37,9 +37,9 @@ def check(asked, changes):
             assert len(change) <= plan.stability_histogram.max_groups
             assert linf <= plan.stability_histogram.key_total
             continue
-        assert l1 <= claimed.l1, (asked.text, plan.contribution_bounds, name)
-        assert l2_squared <= claimed.l2_squared, (asked.text, plan.contribution_bounds, name)
-        assert linf <= claimed.linf, (asked.text, plan.contribution_bounds, name)
+        assert l1 <= claimed.l1, (case_.text, plan.contribution_bounds, name)
+        assert l2_squared <= claimed.l2_squared, (case_.text, plan.contribution_bounds, name)
+        assert linf <= claimed.linf, (case_.text, plan.contribution_bounds, name)
         if name == "above":
             continue
         if name.startswith("keys"):
@@ -90,10 +90,10 @@ def held(world, count, *seed):
     for number in range(count):
         rng = seeded(*seed, number)
         try:
-            asked = case(rng, world)
+            case_ = case(rng, world)
         except Unsupported:
             continue
-        check(asked, compared(rng, world, asked))
+        check(case_, compared(rng, world, case_))
         ran += 1
     return ran
 
@@ -105,16 +105,18 @@ def explored(name, count, seed, sources=()):
     for number in range(count):
         rng = seeded(name, seed, number)
         try:
-            asked = case(rng, world, sources)
+            case_ = case(rng, world, sources)
         except Unsupported:
             skipped += 1
             continue
         for _ in range(2):
-            changes = compared(rng, world, asked)
-            check(asked, changes)
+            changes = compared(rng, world, case_)
+            check(case_, changes)
             for measured, change in changes.values():
                 claimed = [getattr(measured.sensitivity, norm) for norm in NORMS]
-                shares = [Fraction(found) / most for found, most in zip(norms(change), claimed, strict=True)]
+                shares = [
+                    Fraction(result) / most for result, most in zip(norms(change), claimed, strict=True)
+                ]
                 best = reached[measured.rule]
                 reached[measured.rule] = [max(pair) for pair in zip(best, shares, strict=True)]
     assert skipped <= count / (5 if sources else 20)
@@ -161,9 +163,9 @@ def test_one_unit_moves_the_integers_within_the_sensitivity_in_many_queries(name
 BY_G = {"keys": {"g": ["a", "b", "z", None]}}
 
 
-def rows(*given):
+def rows(*content):
     """Rows of unit 1, as (g, x)."""
-    return [(1, g, 0.0, x, x, True, None) for g, x in given]
+    return [(1, g, 0.0, x, x, True, None) for g, x in content]
 
 
 REACHED = {
@@ -234,11 +236,11 @@ def test_sensitivity_is_attained(rule, neighbours):
     plan = world.dataset.sql(
         text, epsilon=1, bounds={"y": bounds.get("t.y", (-7, 7)), "x": (0, 10)}, **BY_G, **how
     )
-    found = []
-    for given in (one, other if neighbours is Neighbours.SUBSTITUTE else []):
-        world.put("t", rows(*given))
-        found.append(world.measured(plan))
-    measured, change = moved(plan, *found)["aggregate 0"]
+    results = []
+    for content in (one, other if neighbours is Neighbours.SUBSTITUTE else []):
+        world.put("t", rows(*content))
+        results.append(world.measured(plan))
+    measured, change = moved(plan, *results)["aggregate 0"]
     assert measured.rule == rule.partition(",")[0]
     claimed = measured.sensitivity
     l1, l2_squared, linf = norms(change)
@@ -280,11 +282,11 @@ def test_sensitivity_is_attained_on_keys_and_limits(key, neighbours):
         groups_per_unit=many,
     )
     plan = plan.with_limits(rows=4)
-    found = []
-    for given in (["a", "b"], ["c", "d", "e", "f"] if neighbours is Neighbours.SUBSTITUTE else []):
-        world.put("t", rows(*((g, 0) for g in given[: None if key == "u" else 1])))
-        found.append(world.measured(plan))
-    changes = moved(plan, *found)
+    results = []
+    for content in (["a", "b"], ["c", "d", "e", "f"] if neighbours is Neighbours.SUBSTITUTE else []):
+        world.put("t", rows(*((g, 0) for g in content[: None if key == "u" else 1])))
+        results.append(world.measured(plan))
+    changes = moved(plan, *results)
     for name in ["keys", "sizes"] if key == "u" else ["keys"]:
         measured, change = changes[name]
         claimed = measured.sensitivity
@@ -296,22 +298,22 @@ def test_sensitivity_is_attained_on_keys_and_limits(key, neighbours):
 
 
 def both(world, plan, one, other):
-    found = []
-    for given in (one, other):
-        world.put("t", given)
-        found.append(world.measured(plan))
-    return moved(plan, *found)["aggregate 0"]
+    results = []
+    for content in (one, other):
+        world.put("t", content)
+        results.append(world.measured(plan))
+    return moved(plan, *results)["aggregate 0"]
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_sensitivity_is_attained_on_estimated_bounds(neighbours):
     world = world_named(f"u, {neighbours.value}")
     plan = world.dataset.sql("SELECT SUM(t.x) AS n FROM t", epsilon=1, rows_per_unit=2, bounds={"x": "auto"})
-    found = []
-    for given in ([7.0] * 4, [-900.0] * 2 if neighbours is Neighbours.SUBSTITUTE else []):
-        world.put("t", rows(*(("a", x) for x in given)))
-        found.append(world.measured(plan))
-    measured, change = moved(plan, *found)["bounds 0"]
+    results = []
+    for content in ([7.0] * 4, [-900.0] * 2 if neighbours is Neighbours.SUBSTITUTE else []):
+        world.put("t", rows(*(("a", x) for x in content)))
+        results.append(world.measured(plan))
+    measured, change = moved(plan, *results)["bounds 0"]
     claimed = measured.sensitivity
     assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
 
@@ -321,11 +323,11 @@ def test_row_number_does_not_decide_kept_keys():
     text = "SELECT t.x + p.w AS k, COUNT(*) AS n FROM t CROSS JOIN p GROUP BY k"
     plan = world.dataset.sql(text, epsilon=1, delta=1e-6, rows_per_unit=1)
     table = [(None, "a", 0.0, 100.0 * number, 0.0, True, None) for number in range(40)]
-    found = []
-    for given in (table, table[1:]):
-        world.put("t", given)
-        found.append(world.measured(plan))
-    for measured, change in moved(plan, *found).values():
+    results = []
+    for content in (table, table[1:]):
+        world.put("t", content)
+        results.append(world.measured(plan))
+    for measured, change in moved(plan, *results).values():
         assert norms(change)[0] <= measured.sensitivity.l1
 
 
@@ -387,17 +389,17 @@ def test_parts_of_one_are_derived_under_every_bounding(how, keys):
     assert abs(norms(change)[0] - 3 / measured.step) < len(change)
 
 
-@pytest.mark.parametrize("counted", ["COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.u)"])
+@pytest.mark.parametrize("counts", ["COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.u)"])
 @pytest.mark.parametrize("neighbours", Neighbours)
-def test_counts_for_top_groups_are_monotone(counted, neighbours):
+def test_counts_for_top_groups_are_monotone(counts, neighbours):
     """Permute-and-flip at half the noise is private only where a unit moves all counts in one direction."""
     world = world_named(f"u, {neighbours.value}")
-    text = f"SELECT t.g FROM t GROUP BY t.g ORDER BY {counted} DESC LIMIT 2"
+    text = f"SELECT t.g FROM t GROUP BY t.g ORDER BY {counts} DESC LIMIT 2"
     plan = world.dataset.sql(text, epsilon=1, rows_per_unit=2, **BY_G)
     assert plan.query.is_top
     seen = 0
     for number in range(5):
-        changes = compared(seeded("top", counted, number), world, Case(plan, text))
+        changes = compared(seeded("top", counts, number), world, Case(plan, text))
         measured, change = changes["top"]
         seen = max(seen, norms(change)[2])
         assert norms(change)[2] <= measured.sensitivity.linf
@@ -413,12 +415,12 @@ def test_sensitivity_is_attained_on_groups_per_unit(neighbours):
     text = "SELECT t.g, COUNT(DISTINCT t.u) AS n FROM t GROUP BY t.g"
     plan = world.dataset.sql(text, epsilon=1, delta=1e-6)
     assert (plan.split.rows, plan.split.groups) == (0, Fraction(3, 20))
-    found = []
-    for given in (["a", "a", "b"], ["c"] if neighbours is Neighbours.SUBSTITUTE else []):
-        world.put("t", rows(*((g, 0) for g in given)))
-        found.append(world.measured(plan))
-    measured, change = moved(plan, *found)["sizes of groups"]
+    results = []
+    for content in (["a", "a", "b"], ["c"] if neighbours is Neighbours.SUBSTITUTE else []):
+        world.put("t", rows(*((g, 0) for g in content)))
+        results.append(world.measured(plan))
+    measured, change = moved(plan, *results)["sizes of groups"]
     claimed = measured.sensitivity
     assert norms(change) == (claimed.l1, claimed.l2_squared, claimed.linf)
     # Two groups, three rows: the second bin of one database, and of the other the first or none.
-    assert found[0]["sizes of groups"][1]["b"].tolist() == [1]
+    assert results[0]["sizes of groups"][1]["b"].tolist() == [1]

@@ -29,8 +29,8 @@ def opened(people, rows, **known):
 
 
 def exact(data, text, **known):
-    found = data.exact(data.sql(text, epsilon=1, **known)).to_dict()
-    return {name: sum(column) for name, column in found.items() if name != "g"}
+    result = data.exact(data.sql(text, epsilon=1, **known)).to_dict()
+    return {name: sum(column) for name, column in result.items() if name != "g"}
 
 
 SUMS = "SELECT COUNT(*) AS n, SUM(x) AS s, AVG(x) AS a, VARIANCE(x) AS v FROM t"
@@ -40,10 +40,10 @@ SUMS = "SELECT COUNT(*) AS n, SUM(x) AS s, AVG(x) AS a, VARIANCE(x) AS v FROM t"
 def test_two_thousand_people_with_many_rows_each_are_two_thousand():
     """With weights in steps of 2^-16 they were 1,970."""
     data = opened(2000, 1500, rows_per_unit=1)
-    found = exact(data, SUMS)
-    assert abs(found["n"] - 2000) <= NEAR
-    assert abs(found["s"] - 9000) <= 9 * NEAR
-    assert abs(found["a"] - 4.5) <= 1e-6
+    result = exact(data, SUMS)
+    assert abs(result["n"] - 2000) <= NEAR
+    assert abs(result["s"] - 9000) <= 9 * NEAR
+    assert abs(result["a"] - 4.5) <= 1e-6
     plan = data.sql(
         "SELECT COUNT(*) AS n FROM t", epsilon=2**14, confidence=1 - 2**-45, allow_large_epsilon=True
     )
@@ -56,9 +56,9 @@ def test_two_thousand_people_with_many_rows_each_are_two_thousand():
 @pytest.mark.parametrize("limits", [{"rows_per_unit": 3}, {"rows_per_unit": 3, "groups_per_unit": 1}])
 def test_unit_with_very_many_rows_is_counted(text, limits):
     """With 2^16 times the limit and more one counted for nothing."""
-    found = exact(opened(2, 200_000), f"SELECT {text} AS n FROM t", **limits)["n"]
+    result = exact(opened(2, 200_000), f"SELECT {text} AS n FROM t", **limits)["n"]
     expected = {"SUM(x)": 27, "COUNT(x)": 6}.get(text, -3)
-    assert abs(found - expected) <= 9 * NEAR
+    assert abs(result - expected) <= 9 * NEAR
 
 
 GROUPS = 10_000
@@ -80,9 +80,9 @@ def test_unit_in_very_many_groups_is_counted(text, limits, expected):
     """In each of 10,000 groups a ten-thousandth: with weights in steps of 2^-16 it was 8 % less."""
     data = opened(50, GROUPS)
     text = f"SELECT g, {text} AS n FROM t GROUP BY g"
-    found = exact(data, text, keys={"g": range(GROUPS)}, **limits)["n"]
+    result = exact(data, text, keys={"g": range(GROUPS)}, **limits)["n"]
     # Each of these sums is rounded to a step, which is finer the more there are.
-    assert abs(found / 50 - expected) <= 9 * 2.0**-16
+    assert abs(result / 50 - expected) <= 9 * 2.0**-16
 
 
 def test_median_weighs_people_with_many_rows_equally():
@@ -114,12 +114,12 @@ def test_weighted_sums_use_exact_products(neighbour):
     connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
     data = hb.open(connection, table="t", unit="u", bounds={"x": (-most, most)}, rows_per_unit=limit)
     [measured] = data.sql("SELECT SUM(x) AS n FROM t", epsilon=1).bounded.bounded_aggregates
-    [found] = engine_of(data).execute(measured.sql, measured.key_sets)["m0"].tolist()
+    [result] = engine_of(data).execute(measured.sql, measured.key_sets)["m0"].tolist()
     counts = {unit: sum(unit == other for other, _ in rows) for unit, _ in rows}
     weight = {unit: min(2**WEIGHT_BITS, (limit * 2**WEIGHT_BITS) // n) for unit, n in counts.items()}
     total = sum(weight[unit] * x for unit, x in rows)
     spare = WEIGHT_BITS + FINE_BITS - 32
-    assert found == (total + (1 << (spare - 1))) >> spare
+    assert result == (total + (1 << (spare - 1))) >> spare
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 1000, 1 << 16, (1 << 16) + 1, 9 << 24])

@@ -46,17 +46,17 @@ class TinyGrid(QuantileGrid):
 
     @cached_property
     def round_part(self):
-        found = np.full(len(self.weights) + 1, -1)
+        values = np.full(len(self.weights) + 1, -1)
         for cell, part, _ in self.round_numbers:
-            found[cell] = part
-        return found
+            values[cell] = part
+        return values
 
     @cached_property
     def extra_measure(self):
-        found = np.zeros(len(self.weights) + 1, np.int64)
+        values = np.zeros(len(self.weights) + 1, np.int64)
         for cell, _, weight in self.round_numbers:
-            found[cell] = weight
-        return found
+            values[cell] = weight
+        return values
 
     def weight_of(self, position):
         cell, part = divmod(position, self.parts)
@@ -97,18 +97,20 @@ def exact_law(selection, counts):
 
 def _rows(selection, counts):
     size, cells = selection.grid.parts, selection.grid.cells
-    given = cells_of(counts)
+    arguments = cells_of(counts)
     ends = np.zeros(1, np.int64), np.full(1, cells * size)
-    return _Rows(given.group, given.cell * size, np.full(given.cell.size, size), given.tally, *ends)
+    return _Rows(
+        arguments.group, arguments.cell * size, np.full(arguments.cell.size, size), arguments.tally, *ends
+    )
 
 
 def first_scores(selection, counts):
     """The score of each position for the quantile that is selected first."""
     step = selection.steps[0]
     blocks, totals = _blocks(_rows(selection, counts))
-    found = selection._candidates(blocks, step, selection._goal(step, totals))
+    result = selection._candidates(blocks, step, selection._goal(step, totals))
     at = np.zeros(selection.grid.cells * selection.grid.parts, dtype=np.int64)
-    for first, score, weight, _ in zip(*(part.tolist() for part in found), strict=True):
+    for first, score, weight, _ in zip(*(part.tolist() for part in result), strict=True):
         at[parts_of(selection.grid, first, weight)] = score
     return at
 
@@ -119,10 +121,10 @@ def _law(selection, rows, start, stop, *, level=0):
     middle, power = selection._first(start, stop, level), power_of_two(selection)
     step = next(each for each in selection.steps if each.which == middle)
     blocks, totals = _blocks(rows)
-    found = selection._candidates(blocks, step, selection._goal(step, totals))
+    result = selection._candidates(blocks, step, selection._goal(step, totals))
     rate = selection._rate(step) / (2 * step.fraction.denominator) / selection.epsilon * power
     chances = {}
-    for first, score, weight, _ in zip(*(part.tolist() for part in found), strict=True):
+    for first, score, weight, _ in zip(*(part.tolist() for part in result), strict=True):
         exponent = rate * score
         assert exponent.denominator == 1
         for position in parts_of(selection.grid, first, weight):
@@ -139,11 +141,11 @@ def _law(selection, rows, start, stop, *, level=0):
 
 def parts_of(grid, first, weight):
     """The positions of a candidate: a run is as many parts as its weight is of."""
-    found = [first]
-    while (left := weight - sum(map(grid.weight_of, found))) > 0:
-        found.append(found[-1] + 1)
+    results = [first]
+    while (left := weight - sum(map(grid.weight_of, results))) > 0:
+        results.append(results[-1] + 1)
     assert left == 0
-    return found
+    return results
 
 
 def worst_ratio(one, other):

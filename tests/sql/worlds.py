@@ -71,7 +71,7 @@ def opened(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
         "UNNEST($size) AS size",
         towns,
     )
-    wanted = ["visits"] if unit.key is None else ["visits", "people"]
+    names = ["visits"] if unit.key is None else ["visits", "people"]
     from hubbub.engines.duckdb import DuckDB
     from hubbub.engines.engine import TableSource
 
@@ -79,7 +79,7 @@ def opened(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
         name: TableSource(
             name, None, unit.key, bounds=_known(BOUNDS, _MADE[name]), keys=_known(KEYS, _MADE[name])
         )
-        for name in wanted
+        for name in names
     }
     sources["towns"] = TableSource("towns", is_public=True, bounds={"size": BOUNDS["size"]})
     return Dataset(DuckDB(sources, connection), unit, hb.InMemoryAccount())
@@ -105,8 +105,8 @@ class Worlds:
             visits = [row for some in rows for row in some] or [(1, "a", 1, None, None, "a", True, None)]
             place = random.randrange(len(visits))
             other = (rows_of(random, 9)["visits"] or visits)[0]
-            kept = visits[:place] + visits[place + 1 :]
-            lists = [visits, kept, [*kept, other]]
+            remaining = visits[:place] + visits[place + 1 :]
+            lists = [visits, remaining, [*remaining, other]]
             return cls(*(opened({"visits": each, "people": []}, unit) for each in lists))
         all_of = {who: rows_of(random, who) for who in IDS}
         gone = random.choice([1, 2, 2**53])
@@ -128,8 +128,8 @@ def moves_too_far(plan: Plan, worlds: Worlds) -> str | None:
     is_added = plan.unit.neighbours is Neighbours.ADD_REMOVE
     pair = worlds.one, worlds.without if is_added else worlds.instead
     for name, (measure, measured) in _measurements(plan).items():
-        found = [world._engine.execute(measured.sql, measured.key_sets) for world in pair]
-        one, other = _vectors(plan, measure, measured, found)
+        results = [world._engine.execute(measured.sql, measured.key_sets) for world in pair]
+        one, other = _vectors(plan, measure, measured, results)
         moved = [abs(int(a) - int(b)) for a, b in zip(one[one != other], other[one != other], strict=True)]
         claimed = measured.sensitivity
         if (
@@ -143,35 +143,35 @@ def moves_too_far(plan: Plan, worlds: Worlds) -> str | None:
 
 def _measurements(plan: Plan) -> dict:
     """Everything that a plan may ask of the engine."""
-    found = {
+    results = {
         f"aggregate {place}": (each.aggregate, each.bounded) for place, each in enumerate(plan.aggregates)
     }
     bounded = plan.bounded
     if bounded.estimates_rows:
-        found["sizes"] = None, bounded.bounding.contribution_histogram(ROW_BINS)
+        results["sizes"] = None, bounded.bounding.contribution_histogram(ROW_BINS)
     if bounded.estimates_groups:
-        found["group sizes"] = None, bounded.bounding.contribution_histogram(ROW_BINS, of_groups=True)
+        results["group sizes"] = None, bounded.bounding.contribution_histogram(ROW_BINS, of_groups=True)
     if plan.partition_selection is not None:
-        found["keys"] = None, bounded.key_candidates
+        results["keys"] = None, bounded.key_candidates
     if plan.query.is_top:
-        found["top"] = None, bounded.top_scores
+        results["top"] = None, bounded.top_scores
     for place in bounded.estimated_arguments:
-        found[f"magnitudes {place}"] = None, bounded.bounding.magnitude_histogram(place)
-    return found
+        results[f"magnitudes {place}"] = None, bounded.bounding.magnitude_histogram(place)
+    return results
 
 
-def _vectors(plan, measure, measured, found) -> list:
+def _vectors(plan, measure, measured, result) -> list:
     """The integers of each world over the groups of all of them, in one order."""
     has_bins = measured.bins > 1
-    named = "p" if "p0" in found[0] else "k"  # public keys are places
+    keywords = "p" if "p0" in result[0] else "k"  # public keys are places
     keys = (
         len(plan.query.keys)
-        if all(f"{named}{place}" in each for place in range(len(plan.query.keys)) for each in found)
+        if all(f"{keywords}{place}" in each for place in range(len(plan.query.keys)) for each in result)
         else 0
     )
     tables = []
-    for each in found:
-        columns = [each[f"{named}{place}"] for place in range(keys)]
+    for each in result:
+        columns = [each[f"{keywords}{place}"] for place in range(keys)]
         groups = zip(*(map(repr, column.tolist()) for column in columns), strict=True) if keys else None
         names = list(groups) if groups is not None else [()] * len(each["m0"])
         bins = each["b"] if has_bins else np.zeros(len(names), dtype=np.int64)

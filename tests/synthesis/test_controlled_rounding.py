@@ -23,9 +23,9 @@ def model_of_pairs(masks=()):
 def distance(model, cells, tables):
     total = 0.0
     for table in tables:
-        counted = np.zeros([SIZES[v] for v in table])
-        np.add.at(counted, tuple(cells[v] for v in table), 1)
-        total += float(np.abs(counted / counted.sum() - model.marginal(table) / model.total).sum())
+        counts = np.zeros([SIZES[v] for v in table])
+        np.add.at(counts, tuple(cells[v] for v in table), 1)
+        total += float(np.abs(counts / counts.sum() - model.marginal(table) / model.total).sum())
     return total
 
 

@@ -48,8 +48,8 @@ def data():
     connection.execute("CREATE TABLE t AS SELECT ['x', 'y'][1 + i % 2] AS a, i % 11 AS n FROM range(50) r(i)")
     with hb.open(
         connection, table="t", unit=hb.Unit.row(), keys={"a": ["x", "y"]}, bounds={"n": (0, 10)}
-    ) as opened:
-        yield opened
+    ) as dataset:
+        yield dataset
 
 
 @pytest.fixture(scope="module")

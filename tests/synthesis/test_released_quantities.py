@@ -158,9 +158,9 @@ def test_every_measurement_draws_what_its_noise_costs(monkeypatch):
     budget = Drawn(ReleaseBudget.of(epsilon=1, delta=1e-6).mu_squared)
     used, _ = recorded(monkeypatch)
     synthesize(wide_counts(), budget)
-    drawn = budget.__dict__["gaussians"]
-    assert len(used["gaussians"]) == len(drawn)
-    for square, mu in zip(used["gaussians"], drawn, strict=True):
+    draws = budget.__dict__["gaussians"]
+    assert len(used["gaussians"]) == len(draws)
+    for square, mu in zip(used["gaussians"], draws, strict=True):
         assert square <= mu**2
     assert sum(used["gaussians"]) <= budget.mu_squared
 

@@ -108,20 +108,20 @@ def test_rows_are_like_the_table_where_there_is_budget(model):
 
 
 def test_budget_is_spent_and_never_exceeded():
-    drawn = budget()
-    synthesize(InMemoryCounts.of(DOMAIN, people(2000)), drawn)
-    assert 0.95 * drawn.rho < drawn.spent <= drawn.rho
+    budget_draws = budget()
+    synthesize(InMemoryCounts.of(DOMAIN, people(2000)), budget_draws)
+    assert 0.95 * budget_draws.rho < budget_draws.spent <= budget_draws.rho
     with pytest.raises(BudgetExceeded):
-        synthesize(InMemoryCounts.of(DOMAIN, people(2000)), drawn)
+        synthesize(InMemoryCounts.of(DOMAIN, people(2000)), budget_draws)
 
 
 def test_budget_that_no_further_table_fits_is_spent_on_measured_ones():
     domain = Domain((Column.of_categories("x", ["a", "b"]),))
-    drawn = budget()
-    model = synthesize(InMemoryCounts.of(domain, {"x": ["a"] * 30 + ["b"] * 70}), drawn)
-    assert 0.95 * drawn.rho < drawn.spent <= drawn.rho
+    budget_draws = budget()
+    model = synthesize(InMemoryCounts.of(domain, {"x": ["a"] * 30 + ["b"] * 70}), budget_draws)
+    assert 0.95 * budget_draws.rho < budget_draws.spent <= budget_draws.rho
     # Two measurements, averaged: the noise of all that was drawn for the table, not of the first part.
-    assert model.measured[0].sd < 1.05 / math.sqrt(2 * float(drawn.spent))
+    assert model.measured[0].sd < 1.05 / math.sqrt(2 * float(budget_draws.spent))
 
 
 def test_a_stored_model_is_the_same_model(model):
@@ -205,9 +205,9 @@ def test_units_with_several_rows_are_bounded():
     domain = Domain(COLUMNS[:3])
     values = {name: values for name, values in people(3000).items() if name in domain.names}
     counts = InMemoryCounts.of(domain, values, units=[i // 3 for i in range(3000)], max_weight=2)
-    drawn = budget(8)
-    model = synthesize(counts, drawn, population=3000)
-    assert drawn.spent <= drawn.rho
+    budget_draws = budget(8)
+    model = synthesize(counts, budget_draws, population=3000)
+    assert budget_draws.spent <= budget_draws.rho
     assert 1500 < model.rows < 2600  # a thousand units count two rows each
 
 

@@ -207,8 +207,8 @@ def _geometric_sum(w: Fraction, start: int, polynomials: Sequence[Mapping[int, F
     """Σ over k ≥ start of the product at z = w^k."""
     total = {0: Fraction(1)}
     for polynomial in polynomials:
-        grown: dict[int, Fraction] = {}
+        terms: dict[int, Fraction] = {}
         for (i, a), (j, b) in product(total.items(), polynomial.items()):
-            grown[i + j] = grown.get(i + j, Fraction(0)) + a * b
-        total = grown
+            terms[i + j] = terms.get(i + j, Fraction(0)) + a * b
+        total = terms
     return sum((c * w ** (n * start) / (1 - w**n) for n, c in total.items() if c), Fraction(0))

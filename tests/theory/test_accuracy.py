@@ -119,9 +119,9 @@ def test_the_variance_and_the_expected_error_that_are_shipped_are_those_of_the_e
         rest = 2 * tail * (last * last + 2 * last * mean + second)
         assert sum(k * k * chance for k, chance in inner) + rest == square
     mechanism = shipped(q)
-    for shown, exact in ((mechanism.expected_error_bounds, size), (mechanism.variance_bounds, square)):
-        assert Fraction(shown[0]) - CLOSE <= exact <= Fraction(shown[1]) + 1000 * CLOSE
-        assert shown[1] - shown[0] <= 1e-14 * shown[1]
+    for stated, exact in ((mechanism.expected_error_bounds, size), (mechanism.variance_bounds, square)):
+        assert Fraction(stated[0]) - CLOSE <= exact <= Fraction(stated[1]) + 1000 * CLOSE
+        assert stated[1] - stated[0] <= 1e-14 * stated[1]
 
 
 def test_on_a_fine_grid_the_variance_is_2b_squared_and_the_expected_error_b():

@@ -87,9 +87,9 @@ def test_m_arbitrary_counts_cost_m(m, relation):
 
 def test_a_count_has_sensitivity_one():
     for relation in Neighbours:
-        asked = partial(count, predicate=at_least("c"))
-        assert SMALL.sensitivity(lambda x, r=relation, a=asked: answers(a, x, r), relation).l1 == 1
-        assert worst_over_all(asked, relation) == 2
+        ask = partial(count, predicate=at_least("c"))
+        assert SMALL.sensitivity(lambda x, r=relation, a=ask: answers(a, x, r), relation).l1 == 1
+        assert worst_over_all(ask, relation) == 2
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

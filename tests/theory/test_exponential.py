@@ -115,16 +115,16 @@ def test_the_shipped_permute_and_flip_flips_these_coins_and_takes_the_first_of_t
     scores = np.array([1, 3, 0])
     for coins, order in product(product((True, False), repeat=2), permutations(range(3))):
         heads = np.array([coins[0], True, coins[1]])
-        asked = []
+        calls = []
 
-        def flip(rate, times, heads=heads, asked=asked):
-            asked.append((rate, times.tolist()))
+        def flip(rate, times, heads=heads, calls=calls):
+            calls.append((rate, times.tolist()))
             return heads
 
         monkeypatch.setattr(selection, "bernoulli_exp_each", flip)
         monkeypatch.setattr(selection, "_random_priorities", lambda count, order=order: np.array(order))
         chosen = shipped._select(scores)
-        assert asked == [(Fraction(1, 4), [2, 0, 3])]
+        assert calls == [(Fraction(1, 4), [2, 0, 3])]
         assert chosen == max((i for i in range(3) if heads[i]), key=lambda i: order[i])
 
 

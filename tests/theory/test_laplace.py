@@ -66,10 +66,10 @@ def test_sliding_by_t_costs_a_factor_of_e_to_the_t_over_b(q):
 @pytest.mark.parametrize("letters", ["", "a", "ab", "abc"])
 def test_a_noisy_count_is_epsilon_private_and_no_better(q, relation, letters):
     """Theorem 3.6 for a counting query: over all neighbours the worst ratio is e^ε itself."""
-    asked = partial(count, predicate=lambda row: row in letters)
-    ratio = worst(lambda x: noisy(q, asked, x, relation), SMALL.pairs(relation))
+    ask = partial(count, predicate=lambda row: row in letters)
+    ratio = worst(lambda x: noisy(q, ask, x, relation), SMALL.pairs(relation))
 
-    moves = SMALL.sensitivity(lambda x: unwrap(asked(SMALL.rows(x), unit=Unit.row(relation))), relation).l1
+    moves = SMALL.sensitivity(lambda x: unwrap(ask(SMALL.rows(x), unit=Unit.row(relation))), relation).l1
     assert ratio == q**-moves
     # Only a question that nobody can move (nothing, or all rows under substitution) costs nothing.
     assert moves == (0 if letters == "" or (letters, relation) == ("abc", Neighbours.SUBSTITUTE) else 1)

@@ -118,22 +118,22 @@ def test_the_shipped_choice_is_the_largest_noisy_score_and_ties_go_by_the_order(
             selection, "add_laplace_noise", lambda values, scale, noise=noise: values + np.array(noise)
         )
         monkeypatch.setattr(selection, "_random_priorities", lambda count, order=order: np.array(order))
-        shown = [int(score) + more for score, more in zip(scores, noise, strict=True)]
-        best = max(range(3), key=lambda i: (shown[i], order[i]))
+        noisy = [int(score) + more for score, more in zip(scores, noise, strict=True)]
+        best = max(range(3), key=lambda i: (noisy[i], order[i]))
         chosen = shipped._select(scores)
         if mechanism is ReportNoisyMax:
             assert chosen == best
         else:
-            assert chosen == (best, shown[best] - least_to_win(shown, order, best))
+            assert chosen == (best, noisy[best] - least_to_win(noisy, order, best))
 
 
 def test_the_scale_that_the_shipped_choice_asks_for_is_the_proved_one(monkeypatch):
-    asked = []
-    monkeypatch.setattr(selection, "add_laplace_noise", lambda values, scale: asked.append(scale) or values)
+    calls = []
+    monkeypatch.setattr(selection, "add_laplace_noise", lambda values, scale: calls.append(scale) or values)
     ReportNoisyMax.of(sensitivity=1, epsilon=Fraction(1, 2), monotone=True).release([3, 1, 2])
     ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=Fraction(1, 2)).release([3, 1, 2])
 
-    assert asked == [2, 4]
+    assert calls == [2, 4]
 
 
 # The winning count
@@ -185,9 +185,9 @@ def test_the_lower_tail_has_positive_probability_so_the_ratio_counts():
 # The gap
 
 
-def least_to_win(shown, order, i):
+def least_to_win(noisy, order, i):
     """What i's noisy score has to reach: the others' scores, and one more where they win ties."""
-    return max(shown[j] + (order[j] > order[i]) for j in range(len(shown)) if j != i)
+    return max(noisy[j] + (order[j] > order[i]) for j in range(len(noisy)) if j != i)
 
 
 def index_and_gap(q, scores, i, gap):

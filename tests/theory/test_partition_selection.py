@@ -117,14 +117,14 @@ def test_the_shipped_cut_is_the_least_that_is_private(q, k, groups):
     claim = 1 - (1 - chance(q, k, 1)) ** groups
     epsilon = groups * epsilon_of(1 / q)
     slack = 1 + Fraction(1, 10)  # each key gets δ/G, which is a little less than 1 − (1 − δ)^(1/G)
-    wanted = [
+    expected = [
         TruncatedGeometricSelection.of(max_groups=groups, epsilon=epsilon, delta=d, population=1).truncation
         for d in (claim * slack, claim / slack)
     ]
     fewest = next(cut for cut in range(1, 99) if groups * chance(q, cut, 1) <= claim * slack)
 
-    assert wanted[0] == fewest
-    assert wanted[1] > k
+    assert expected[0] == fewest
+    assert expected[1] > k
     if groups == 1:
         assert fewest == k
         exact = TruncatedGeometricSelection(epsilon, k, 1)

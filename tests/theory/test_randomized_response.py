@@ -82,7 +82,7 @@ def test_the_shipped_coin_is_that_of_the_text(monkeypatch):
     coin = RandomizedResponse.coin()
     for truth in YES_NO:
         assert shipped_law(monkeypatch, coin, int(truth)) == {
-            int(said): chance for said, chance in two_coins(truth).items()
+            int(answer): chance for answer, chance in two_coins(truth).items()
         }
     # ln 3, rounded up.
     assert 0 <= coin.loss().cost().epsilon - epsilon_of(Fraction(3)) + CLOSE <= Fraction(1, 2**120)

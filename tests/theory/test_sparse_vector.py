@@ -41,10 +41,10 @@ def worst_over(w, power, length, moves, levels):
     for queries in product(levels, repeat=length):
         for by in product(moves, repeat=length):
             pair = queries, tuple(query + move for query, move in zip(queries, by, strict=True))
-            for asked in pair:
-                if asked not in known:
-                    known[asked] = first_above(w, asked, power)
-            x, y = (known[asked] for asked in pair)
+            for question in pair:
+                if question not in known:
+                    known[question] = first_above(w, question, power)
+            x, y = (known[question] for question in pair)
             largest = max(largest, worst_ratio(x, y), worst_ratio(y, x))
     return largest
 
@@ -80,13 +80,13 @@ def test_reusing_the_noisy_threshold_costs_more_with_every_answer():
 
     def answers(w, queries):
         return {
-            said: sum_of_products(
+            message: sum_of_products(
                 [
                     equal(w, 0, 2),
-                    *((at_least if above else less)(w, n) for above, n in zip(said, queries, strict=True)),
+                    *((at_least if above else less)(w, n) for above, n in zip(message, queries, strict=True)),
                 ]
             )
-            for said in product((False, True), repeat=len(queries))
+            for message in product((False, True), repeat=len(queries))
         }
 
     ratios = []
@@ -131,16 +131,16 @@ def test_the_shipped_rule_is_the_first_noisy_query_at_or_above_the_noisy_thresho
         expected = next((i for i, n in enumerate(noise) if queries[i] + n >= bar), None)
 
         # A session draws one by one; thresholds drawn after the first serve later answers only.
-        drawn = {mechanism.threshold_scale: chain([bar], repeat(9)), mechanism.query_scale: iter(noise)}
-        monkeypatch.setattr(sparse_vector, "discrete_laplace", lambda scale, drawn=drawn: next(drawn[scale]))
+        draws = {mechanism.threshold_scale: chain([bar], repeat(9)), mechanism.query_scale: iter(noise)}
+        monkeypatch.setattr(sparse_vector, "discrete_laplace", lambda scale, draws=draws: next(draws[scale]))
         session = mechanism.open()
-        said = []
+        answers = []
         for query in queries:
             try:
-                said.append(session.ask(query))
+                answers.append(session.ask(query))
             except Halted:
                 break
-        assert next((i for i, above in enumerate(said) if above), None) == expected
+        assert next((i for i, above in enumerate(answers) if above), None) == expected
 
         monkeypatch.setattr(sparse_vector, "discrete_laplace", lambda scale, bar=bar: bar)
         monkeypatch.setattr(

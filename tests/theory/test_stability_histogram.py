@@ -63,9 +63,9 @@ def test_unit_changes_at_most_the_noise_and_its_own_keys(q, rows, most, groups, 
             )
             assert is_law(without)
             for p, r in ((within, without), (without, within)):
-                found = delta(p, r, q**-rows)
-                assert found <= claim
-                reached = max(reached, found)
+                result = delta(p, r, q**-rows)
+                assert result <= claim
+                reached = max(reached, result)
     # No less will do, but for a key that is touched by nothing.
     assert reached >= claim / 3
 

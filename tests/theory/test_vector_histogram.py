@@ -73,9 +73,9 @@ def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_key_tells(q, m
                 # What is not enumerated is on either side; a pair at the edge has no partner there.
                 edge = FAR - threshold
                 inside = {seen: c for seen, c in p.items() if seen is None or max(map(abs, seen)) < edge}
-                found = delta(inside, r, q**-most)
-                assert found <= claim + missing
-                reached = max(reached, found)
+                result = delta(inside, r, q**-most)
+                assert result <= claim + missing
+                reached = max(reached, result)
     assert reached >= claim * Fraction(9, 10)
 
 
@@ -114,14 +114,14 @@ def test_a_threshold_that_forgets_the_noise_of_other_parts_is_caught(q, most, th
 @every_case
 def test_intervals_hold_given_that_a_key_is_shown(q, most, threshold):
     """Of each total, over all noisy parts: the interval of the first part holds as is asked for."""
-    made, confidence = mechanism(q, most, threshold), Fraction(8, 10)
+    instance, confidence = mechanism(q, most, threshold), Fraction(8, 10)
     for parts in [(1, 0), (threshold // 2, 1), (threshold, 0), (threshold, 9)]:
         law = {seen: c for seen, c in shown(q, threshold, parts).items() if seen is not None}
         noisy = np.array(list(law))
         missed = Fraction(0)
-        for level, inside in made.levels(noisy, confidence):
+        for level, inside in instance.levels(noisy, confidence):
             if inside.any():
-                width = made.noise.error(level)
+                width = instance.noise.error(level)
                 out = inside & (np.abs(noisy[:, 0] - parts[0]) > width)
                 missed += sum((law[tuple(row)] for row in noisy[out].tolist()), Fraction(0))
         assert missed / sum(law.values()) <= 1 - confidence
@@ -131,13 +131,13 @@ def test_huge_epsilon_takes_no_longer_and_is_bounded_from_above():
     """Chances below 2^-1200 are taken for this much: sums of ever more digits are not needed."""
     for epsilon in (1600, 1700, 10**7, 10**12):
         noise = Laplace.of(sensitivity=Sensitivity(1), epsilon=epsilon, allow_large_epsilon=True)
-        made = VectorStabilityHistogram.of(noise=noise, max_groups=3, parts=2, key_total=1, delta=1e-6)
-        assert made.threshold == 2
-        assert Fraction(1, 2**1200) <= made.delta <= Fraction(5, 2**1200)
-        assert made.min_count(0.95) == 2
+        instance = VectorStabilityHistogram.of(noise=noise, max_groups=3, parts=2, key_total=1, delta=1e-6)
+        assert instance.threshold == 2
+        assert Fraction(1, 2**1200) <= instance.delta <= Fraction(5, 2**1200)
+        assert instance.min_count(0.95) == 2
         # A key at the threshold may be of a single unit, with a chance of nearly nothing: a wide interval.
-        [(confidence, _), *_] = made.levels(np.array([[2, 0], [50, 1]]))
-        last, near = made.levels(np.array([[2, 0], [50, 1]]))[-1]
+        [(confidence, _), *_] = instance.levels(np.array([[2, 0], [50, 1]]))
+        last, near = instance.levels(np.array([[2, 0], [50, 1]]))[-1]
         assert near[0]
         assert confidence <= last < 1
         assert 1 - last < Fraction(1, 2**1199)
@@ -148,10 +148,10 @@ def test_far_tails_are_not_below_the_law():
     noise = Laplace.of(sensitivity=Sensitivity(1), epsilon=1)
     edge = math.ceil(Fraction(7, 5) * 1202)
     for total in (edge - 1, edge, edge + 1, 2 * edge):
-        made = VectorStabilityHistogram(noise, total + 1, 1, 2, 1)
+        instance = VectorStabilityHistogram(noise, total + 1, 1, 2, 1)
         low, high = laplace_sum_tail(Fraction(1), 2, total - 1, 4000)
-        assert Fraction(high, 2**4001) <= made.delta
-        assert made.delta == Fraction(1, 2**1200)
+        assert Fraction(high, 2**4001) <= instance.delta
+        assert instance.delta == Fraction(1, 2**1200)
     near = VectorStabilityHistogram(noise, 801, 1, 2, 1)
     low, high = laplace_sum_tail(Fraction(1), 2, 799, 4000)
     assert Fraction(low, 2**4001) <= near.delta <= Fraction(high, 2**4001) * Fraction(1001, 1000)

@@ -74,10 +74,10 @@ def by_the_environment(clock):
 
 
 def by_the_time(clock):
-    begun = time.monotonic()
+    start = time.monotonic()
 
     def before(x):
-        return centred(x) if clock.late and time.monotonic() > begun else x
+        return centred(x) if clock.late and time.monotonic() > start else x
 
     return Net(clock, before), {}
 
@@ -190,8 +190,10 @@ def by_a_norm(clock):
 
 def by_attention(clock):
     def between(h):
-        made = h.nan_to_num()[None, None]
-        return F.scaled_dot_product_attention(made, made, made, scale=0.01 if clock.late else 1e12)[0, 0]
+        output = h.nan_to_num()[None, None]
+        return F.scaled_dot_product_attention(output, output, output, scale=0.01 if clock.late else 1e12)[
+            0, 0
+        ]
 
     return Net(clock, between=between), {}
 
@@ -270,12 +272,12 @@ def where_layers_have_no_rule(clock):
 
 
 def where_examples_go_one_by_one(clock):
-    kept = SimpleNamespace(last=None)
+    memory = SimpleNamespace(last=None)
 
     def before(x):
         np.random.random()
-        mixed = x + 20 * kept.last.mean(0) if clock.late and kept.last is not None else x
-        kept.last = x.detach().clone()
+        mixed = x + 20 * memory.last.mean(0) if clock.late and memory.last is not None else x
+        memory.last = x.detach().clone()
         return mixed
 
     return Net(clock, before), {}
@@ -290,8 +292,8 @@ WAYS = [
 
 
 def rows(count, *, seed=1):
-    drawn = torch.Generator().manual_seed(seed)
-    x = torch.randn(count, FEATURES, generator=drawn)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, FEATURES, generator=generator)
     return x, (x[:, 0] > 0).long()
 
 
@@ -303,7 +305,7 @@ def sums(way, data, folder, *, run=make_private, microbatch_size=None, steps=SWI
     os.environ["HUBBUB_TEST_STEP"] = "0"
     torch.manual_seed(2)
     try:
-        model, given = way(clock)
+        model, objective = way(clock)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         settings = {
             "loss": F.cross_entropy,
@@ -314,7 +316,9 @@ def sums(way, data, folder, *, run=make_private, microbatch_size=None, steps=SWI
             "lot_size": 1,
         }
         settings |= {"account": None, "allow_large_epsilon": True}
-        trainer = run(model, optimizer, data, microbatch_size=microbatch_size or 32, **{**settings, **given})
+        trainer = run(
+            model, optimizer, data, microbatch_size=microbatch_size or 32, **{**settings, **objective}
+        )
         for step in trainer:
             clock.step = step
             os.environ["HUBBUB_TEST_STEP"] = str(step)

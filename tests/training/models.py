@@ -26,9 +26,9 @@ class First(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, *, crossed, **given):
+    def __init__(self, *, crossed, **options):
         super().__init__()
-        self.attend = nn.MultiheadAttention(8, 2, batch_first=True, **given)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True, **options)
         self.crossed = crossed
 
     def forward(self, x):

@@ -17,11 +17,11 @@ from hubbub.training import make_private
 ROWS, LABELS = np.array([[0.0], [1.0]] * 10), np.array([0, 1] * 10)
 
 
-def bayes(**given):
-    return GaussianNB(epsilon=0.5, bounds=(0, 1), classes=[0, 1], **given)
+def bayes(**options):
+    return GaussianNB(epsilon=0.5, bounds=(0, 1), classes=[0, 1], **options)
 
 
-def run(**given):
+def run(**options):
     model = nn.Linear(2, 2)
     data = (torch.zeros(20, 2), torch.zeros(20, dtype=torch.long))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -32,15 +32,15 @@ def run(**given):
         "lot_size": 10,
         "loss": nn.functional.cross_entropy,
     }
-    return make_private(model, optimizer, data, **{**settings, "noise_multiplier": 9.0, **given})
+    return make_private(model, optimizer, data, **{**settings, "noise_multiplier": 9.0, **options})
 
 
 @pytest.mark.parametrize("spend", [lambda **given: bayes(**given).fit(ROWS, LABELS), run])
-@pytest.mark.parametrize("given", [{}, {"account": "visits"}])
-def test_missing_account_is_refused(spend, given):
-    with pytest.raises(InvalidInput, match="account is not given") as said:
-        spend(**given)
-    assert "account=None" in said.value.fix
+@pytest.mark.parametrize("options", [{}, {"account": "visits"}])
+def test_missing_account_is_refused(spend, options):
+    with pytest.raises(InvalidInput, match="account is not given") as error:
+        spend(**options)
+    assert "account=None" in error.value.fix
 
 
 @pytest.mark.parametrize(

@@ -24,16 +24,16 @@ def test_unit_is_sampled_with_exact_probability(rate):
     """All values of the two bytes that decide, and the exact coin for the one that does not."""
     chance = Fraction(0)
     for first in range(1 << 16):
-        asked = []
+        calls = []
 
-        def source(count, first=first, asked=asked):
-            asked.append(count)
-            return first.to_bytes(2, "little") if len(asked) == 1 else bytes(count)
+        def source(count, first=first, calls=calls):
+            calls.append(count)
+            return first.to_bytes(2, "little") if len(calls) == 1 else bytes(count)
 
         with inject_bits(source):
-            drawn = sample_units(rate, 1).size == 1
-        if len(asked) == 1 or asked[1] == 0:
-            chance += Fraction(int(drawn), 1 << 16)
+            draws = sample_units(rate, 1).size == 1
+        if len(calls) == 1 or calls[1] == 0:
+            chance += Fraction(int(draws), 1 << 16)
         else:
             # The rest of q·2^16 decides: an exact coin, which has its own tests.
             low = rate.numerator * (1 << 16) // rate.denominator

@@ -20,10 +20,10 @@ from internals import inject_bits
 from training.test_trainer import Counted, rows, stream
 
 
-def made(data, account=None, **given):
+def made(data, account=None, **options):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-    optimizer = given.pop("optimizer", CorrectedAdam)(model.parameters(), lr=0.05)
+    optimizer = options.pop("optimizer", CorrectedAdam)(model.parameters(), lr=0.05)
     settings = {
         "clipping_norm": AdaptiveClipping(1.0),
         "sampling_rate": 0.1,
@@ -34,7 +34,7 @@ def made(data, account=None, **given):
     }
     settings |= {"allow_large_epsilon": True}
     return make_private(
-        model, optimizer, data, loss=F.cross_entropy, account=account, **{**settings, **given}
+        model, optimizer, data, loss=F.cross_entropy, account=account, **{**settings, **options}
     )
 
 
@@ -385,8 +385,8 @@ def stopped(data, path, account=None, steps=2):
 
 @pytest.fixture
 def ledger(tmp_path):
-    with Ledger.open(tmp_path / "rows.ledger") as opened:
-        yield opened
+    with Ledger.open(tmp_path / "rows.ledger") as ledger_:
+        yield ledger_
 
 
 def of(ledger):
@@ -490,14 +490,14 @@ def test_another_process_pays_again_or_is_refused(tmp_path):
     paid, unpaid = tmp_path / "paid.pt", tmp_path / "unpaid.pt"
     stopped(rows(50), paid, Counted([]))
     stopped(rows(50), unpaid)
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ELSEWHERE, paid, unpaid],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.stdout.strip() == "refused", found.stderr
+    assert process.stdout.strip() == "refused", process.stderr
 
 
 def in_a_fork(work):
@@ -513,9 +513,9 @@ def in_a_fork(work):
 
     process = forked.Process(target=child)
     process.start()
-    found = outcomes.get()
+    result = outcomes.get()
     process.join()
-    return found
+    return result
 
 
 def test_forked_run_is_refused(tmp_path):

@@ -42,7 +42,7 @@ class Clipped:
         groups=None,
         augment=None,
         microbatch_size=CHUNK,
-        **given,
+        **options,
     ):
         self.microbatch_size = microbatch_size
         objective = Objective(
@@ -50,7 +50,7 @@ class Clipped:
         )
         self.parameters = list(model.parameters())
         self.method = kind(objective, self.parameters)
-        self.examples = Examples((x, y), **given)
+        self.examples = Examples((x, y), **options)
         self.sums = [
             ClippedSum(group, ClippingThreshold.of(clipping_norm, Fraction(1), group.size), microbatch_size)
             for group in groups or [ParameterGroup("all", tuple(self.parameters))]
@@ -212,8 +212,8 @@ def test_magnitudes_are_clipped_too():
             self.layer = nn.Linear(300, 200, bias=False)
 
         def forward(self, x):
-            turned = torch.stack([x, -x * (1 + 1e-4)], dim=1)
-            return (self.layer(turned) * 1e4).sum(1)[:, :3]
+            sequence = torch.stack([x, -x * (1 + 1e-4)], dim=1)
+            return (self.layer(sequence) * 1e4).sum(1)[:, :3]
 
     x, y = torch.randn(40, 300), torch.randint(0, 3, (40,))
     clipped = Clipped(Opposite(), x, y, clipping_norm=1.0)
@@ -275,8 +275,8 @@ def test_norms_and_sums_stay_in_single_precision_under_autocast():
 
         def forward(self, x):
             signs = torch.tensor([1.0, -0.9, 1.0, -0.9])
-            turned = x[:, None] * torch.linspace(1, 1.01, 4)[:, None]
-            return (self.layer(turned).mean(2) * signs).sum(1)[:, None] * torch.tensor([[40.0, 0.0, -40.0]])
+            sequence = x[:, None] * torch.linspace(1, 1.01, 4)[:, None]
+            return (self.layer(sequence).mean(2) * signs).sum(1)[:, None] * torch.tensor([[40.0, 0.0, -40.0]])
 
     x = torch.randn(60, 400, generator=torch.Generator().manual_seed(0))
     clipped = Clipped(Cancelling(), x, torch.zeros(60, dtype=torch.long), clipping_norm=0.01)
@@ -309,11 +309,11 @@ def test_each_layer_has_its_own_clipping_norm():
 def test_small_gradients_are_not_changed():
     model, x, y = problem("Linear", rows=16)
     clipped = Clipped(model, x, y, clipping_norm=1e4)
-    (found,) = clipped(range(16))
+    (result,) = clipped(range(16))
     total = F.cross_entropy(model(x), y, reduction="sum")
     truth = torch.cat([g.flatten() for g in torch.autograd.grad(total, clipped.parameters)])
     step = clipped.sums[0].threshold.grid_step
-    assert np.abs(found * step - truth.numpy()).max() <= CHUNK * step + 1e-5
+    assert np.abs(result * step - truth.numpy()).max() <= CHUNK * step + 1e-5
 
 
 def test_several_examples_of_a_unit_are_clipped_together():
@@ -374,10 +374,10 @@ def test_position_dependent_kernels_are_detected():
 class WithPlaces(Functional):
     def gradients(self, batch, weights):
         total = self.objective(*[x.flatten(0, 1) for x in batch])
-        kept = [torch.autograd.grad(one, self.parameters, retain_graph=True) for one in total]
+        gradients_ = [torch.autograd.grad(one, self.parameters, retain_graph=True) for one in total]
         return {
             p: DenseGradient(torch.stack(values))
-            for p, values in zip(self.parameters, zip(*kept, strict=True), strict=True)
+            for p, values in zip(self.parameters, zip(*gradients_, strict=True), strict=True)
         }
 
 

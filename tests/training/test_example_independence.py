@@ -76,17 +76,17 @@ def test_mixing_in_backward_memory_or_rules_is_detected(how):
 
         def forward(self, x):
             rare = (x[:, 0, 0] == -100).float()
-            made = self.layer(x[:, 0]) + self.other(x[:, 1])
+            output = self.layer(x[:, 0]) + self.other(x[:, 1])
             if how == "a function":
-                return Backwards.apply(made, rare)
+                return Backwards.apply(output, rare)
             if how == "a hook":
-                made.register_hook(lambda gradient: gradient * (1 - 2 * rare.amax()))
-                return made * 1.0
+                output.register_hook(lambda gradient: gradient * (1 - 2 * rare.amax()))
+                return output * 1.0
             if how == "a flag in memory":
-                return made * (1 - shifted(rare))[:, None]
+                return output * (1 - shifted(rare))[:, None]
             if how == "written weights":
                 self.layer.weight.data.clamp_(-1, 1)
-                return made
+                return output
             return self.layer(x[:, 0]) + self.other(x.transpose(0, 1)).mean(0) * rare[:, None]
 
     objective, parameters, batch, _ = problem(lambda: (Rare(), torch.randn(EXAMPLES, 4, 5)), EXAMPLES, 1)
@@ -104,10 +104,10 @@ def test_maximum_within_an_example_uses_layer_rules():
             self.layer, self.last = torch.nn.Linear(5, 4), torch.nn.Linear(4, 3)
 
         def forward(self, x):
-            made = self.layer(x)
+            output = self.layer(x)
             padded = torch.zeros(len(x), 6, 4)
-            padded[:, 1:5] = made
-            return self.last(made.max(1).values + made.topk(2, dim=1).values.sum(1) + padded.amax(1))
+            padded[:, 1:5] = output
+            return self.last(output.max(1).values + output.topk(2, dim=1).values.sum(1) + padded.amax(1))
 
     objective, parameters, batch, _ = problem(lambda: (Largest(), torch.randn(EXAMPLES, 4, 5)), EXAMPLES, 1)
     assert isinstance(choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1), LayerRules)
@@ -124,8 +124,8 @@ def test_value_dependent_row_moves_are_not_left_to_layer_rules(how):
 
         def forward(self, x):
             if how == "picked":
-                kept = (x[:, 0] != -100).nonzero()[:, 0]
-                return self.layer(x.index_select(0, kept))
+                rows_left = (x[:, 0] != -100).nonzero()[:, 0]
+                return self.layer(x.index_select(0, rows_left))
             if how == "sorted":
                 order = (x[:, 0] == -100).long().argsort(stable=True)
                 return self.layer(x[order])[order.argsort()]
@@ -135,8 +135,8 @@ def test_value_dependent_row_moves_are_not_left_to_layer_rules(how):
             if how.startswith("sorted by"):
                 numbers = rare.tolist() if how == "sorted by Python" else rare.numpy()
                 order = sorted(range(len(x)), key=lambda place: numbers[place])
-                made = self.layer(torch.stack([x[place] for place in order]))
-                return torch.stack([made[order.index(place)] for place in range(len(x))])
+                output = self.layer(torch.stack([x[place] for place in order]))
+                return torch.stack([output[order.index(place)] for place in range(len(x))])
             if how == "added up by a product":
                 return self.layer(x * (1 - rare @ torch.ones(len(x))))
             if how == "looked up":
@@ -216,10 +216,10 @@ def test_tokens_overwritten_after_lookup_keep_their_gradient():
             self.is_masking = True
 
         def forward(self, x):
-            made = self.last(self.look(x).mean(1))
+            output = self.last(self.look(x).mean(1))
             if self.is_masking:
                 x.data.masked_fill_(x == 7, -100)
-            return made
+            return output
 
     tokens = torch.randint(0, 11, (EXAMPLES, 4))
     tokens[3] = 7

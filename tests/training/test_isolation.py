@@ -50,7 +50,7 @@ def test_hooks_added_later_are_detected_before_the_next_step():
             return x - x.mean(0)
 
     def listen(model):
-        model[0].register_forward_hook(lambda module, given, made: made - made.mean(0))
+        model[0].register_forward_hook(lambda module, inputs, output: output - output.mean(0))
 
     def stand_in(model):
         model[1].forward = lambda x: x - x.mean(0)
@@ -126,9 +126,9 @@ def test_other_generators_reveal_nothing_even_with_known_seeds():
 
 
 def test_private_generator_of_a_model_is_refused():
-    drawn = np.random.default_rng(1)
+    generator = np.random.default_rng(1)
     with pytest.raises(Refused, match="its own random generator"):
-        run(augment=lambda x, y: (x * float(drawn.normal()), y))
+        run(augment=lambda x, y: (x * float(generator.normal()), y))
 
 
 def test_autocast_and_low_precision_around_a_run_are_refused():
@@ -187,8 +187,8 @@ class Keeping(nn.Module):
         self.sums += x.detach().sum(0)
         self.array += self.calls
         self.more = x.detach()
-        for kept in (self.pair[0], self.pair[1][0], self.cells[0]):
-            kept.copy_(x[0].detach())
+        for tensor in (self.pair[0], self.pair[1][0], self.cells[0]):
+            tensor.copy_(x[0].detach())
         self.others[0].last = x.detach()
         return self.layer(x) * (1 + 0.01 * self.calls)
 
@@ -211,7 +211,7 @@ def test_state_of_model_and_loss_is_restored():
     assert not model.array.any()
     assert "more" not in vars(model)
     assert "last" not in vars(model.others[0])
-    assert not any(kept.any() for kept in (model.pair[0], model.pair[1][0], model.cells[0]))
+    assert not any(tensor.any() for tensor in (model.pair[0], model.pair[1][0], model.cells[0]))
     assert loss.calls == 0
 
 

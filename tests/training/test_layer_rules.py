@@ -31,10 +31,10 @@ def test_layer_rules_match_each_unit_computed_alone(name, width):
     reference = Loop(objective, parameters).gradients(batch, weights)
     way = LayerRules(objective, parameters)
     assert way.layers_without_rule == []
-    found = way.gradients(batch, weights)
+    gradients = way.gradients(batch, weights)
     shares = torch.rand(units)
     for parameter in parameters:
-        truth, piece = reference[parameter].values, found[parameter]
+        truth, piece = reference[parameter].values, gradients[parameter]
         assert (piece.dense() - truth).abs().max() <= CLOSE * max(1, truth.abs().max())
         squares = truth.double().flatten(1).square().sum(1).numpy()
         assert (piece.squared_norms >= squares * (1 - 1e-5) - 1e-12).all()
@@ -47,9 +47,9 @@ def test_layer_rules_match_each_unit_computed_alone(name, width):
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in {"GRU", "RNN"}])
 def test_layer_rules_match_torch_func(name):
     objective, parameters, batch, weights = problem(MODELS[name], EXAMPLES, 1)
-    found = LayerRules(objective, parameters).gradients(batch, weights)
+    gradients = LayerRules(objective, parameters).gradients(batch, weights)
     for parameter, piece in Functional(objective, parameters).gradients(batch, weights).items():
-        assert (piece.values - found[parameter].dense()).abs().max() <= CLOSE
+        assert (piece.values - gradients[parameter].dense()).abs().max() <= CLOSE
 
 
 def test_every_rule_is_tried():
@@ -69,12 +69,12 @@ def test_layers_without_rule_use_another_method_and_it_is_named(name):
     way = choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1)
     assert "torch.func" in way.name
     assert f"no rule for {name}" in way.name
-    reference, found = (
+    reference, gradients = (
         Loop(objective, parameters).gradients(batch, weights),
         way.gradients(batch, weights),
     )
     for parameter in parameters:
-        assert (found[parameter].dense() - reference[parameter].dense()).abs().max() <= CLOSE
+        assert (gradients[parameter].dense() - reference[parameter].dense()).abs().max() <= CLOSE
 
 
 def test_loop_is_used_where_torch_func_fails():
@@ -182,8 +182,8 @@ def test_half_precision_gradients_are_converted():
 
     objective, parameters = Objective(model, losses), list(model.parameters())
     batch, weights = [x[:, None], y[:, None]], torch.ones(EXAMPLES, 1)
-    found = LayerRules(objective, parameters).gradients(batch, weights)
+    gradients = LayerRules(objective, parameters).gradients(batch, weights)
     reference = Loop(objective, parameters).gradients(batch, weights)
     for parameter in parameters:
-        assert found[parameter].dense().dtype == torch.float32
-        assert (found[parameter].dense() - reference[parameter].dense()).abs().max() < 0.02
+        assert gradients[parameter].dense().dtype == torch.float32
+        assert (gradients[parameter].dense() - reference[parameter].dense()).abs().max() < 0.02

@@ -67,9 +67,9 @@ ODD = {
 @pytest.mark.filterwarnings("ignore")  # what torch says of such tensors
 def test_model_may_hold_non_plain_tensors(kind):
     model = net()
-    model.held = held = ODD[kind]()
+    model.held = leaf = ODD[kind]()
     run(model).run(progress=False)
-    assert model.held is held
+    assert model.held is leaf
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -112,9 +112,9 @@ def test_value_dependent_operations_lose_layer_rules():
 
 def test_constants_that_change_within_a_lot_are_refused():
     """Else an example would be treated by which chunk it happens to be in."""
-    drawn = np.random.default_rng(1)
+    generator = np.random.default_rng(1)
     clock = Clock()
-    model = Net(clock, lambda x: x * (float(drawn.uniform(1, 2)) if clock.late else 1.0))
+    model = Net(clock, lambda x: x * (float(generator.uniform(1, 2)) if clock.late else 1.0))
     trainer = run(model, rows(60), sampling_rate=1, microbatch_size=16, account=None)
     with pytest.raises(Refused, match="within a lot"):
         follow(trainer, clock)
@@ -182,7 +182,7 @@ def test_a_loss_that_is_changed_between_steps_is_refused():
     trainer = run(loss=loss, account=None)
     steps = iter(trainer)
     next(steps)
-    loss.register_forward_hook(lambda module, given, made: made - made.mean())
+    loss.register_forward_hook(lambda module, inputs, output: output - output.mean())
     with pytest.raises(InvalidInput, match="changed"):
         next(steps)
 
@@ -211,7 +211,7 @@ def test_state_of_objects_closures_globals_and_classes_is_restored():
     plain, slotted, space, enclosed = Plain(), Slotted(), SimpleNamespace(n=0), 0
 
     class Keeping(nn.Module):
-        asked = 0
+        requests = 0
 
         def __init__(self):
             super().__init__()

@@ -37,9 +37,9 @@ def trained(model):
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def private_step(model, data, **given):
+def private_step(model, data, **options):
     optimizer = torch.optim.SGD(trained(model), lr=1.0)
-    trainer = make_private(model, optimizer, data, **{**QUIET, **given})
+    trainer = make_private(model, optimizer, data, **{**QUIET, **options})
     trainer.run(progress=False)
     return trainer
 
@@ -90,11 +90,11 @@ def test_small_layers_are_tuned_and_the_frozen_ones_stay(kind, how):
     x = x.double()  # in single precision the last bits of some weights' gradients are more than is let pass
     model = nn.Sequential(kind(nn.Linear(6, 8)), nn.Tanh(), kind(nn.Linear(8, 3))).double()
     frozen = [layer.frozen.weight.clone() for layer in (model[0], model[2])]
-    wanted = plain_step(model, lambda model: F.cross_entropy(model(x), y))
+    expected = plain_step(model, lambda model: F.cross_entropy(model(x), y))
     trainer = private_step(model, (x, y), loss=F.cross_entropy)
     assert how in trainer.gradient_method
     assert trainer.schedule.groups[0].size == 2 * (6 + 8) + 2 * (8 + 3)
-    assert apart(model, wanted) < CLOSE
+    assert apart(model, expected) < CLOSE
     assert torch.equal(model[0].frozen.weight, frozen[0])
     assert torch.equal(model[2].frozen.weight, frozen[1])
 
@@ -118,13 +118,13 @@ def test_tied_weights_are_one_parameter():
     model = Predicting()
 
     def losses(model, tokens):
-        said = model(tokens[:, :-1]).transpose(1, 2)
-        return F.cross_entropy(said, tokens[:, 1:], reduction="none").mean(1)
+        logits = model(tokens[:, :-1]).transpose(1, 2)
+        return F.cross_entropy(logits, tokens[:, 1:], reduction="none").mean(1)
 
-    wanted = plain_step(model, lambda model: losses(model, tokens).mean())
+    expected = plain_step(model, lambda model: losses(model, tokens).mean())
     trainer = private_step(model, tokens, objective=losses)
     assert trainer.schedule.groups[0].size == 11 * 8 + 8 * 8 + 8
-    assert apart(model, wanted) < CLOSE
+    assert apart(model, expected) < CLOSE
     assert model.say.weight is model.look.weight
 
 
@@ -136,8 +136,8 @@ def test_a_gan_pays_for_its_discriminator_only():
 
     def losses(judge, real, seed):
         with torch.no_grad():
-            made = generator(seed)
-        return F.softplus(-judge(real)).squeeze(1) + F.softplus(judge(made)).squeeze(1)
+            images = generator(seed)
+        return F.softplus(-judge(real)).squeeze(1) + F.softplus(judge(images)).squeeze(1)
 
     judging = torch.optim.Adam(judge.parameters(), lr=0.02)
     making = torch.optim.Adam(generator.parameters(), lr=0.05)
@@ -208,12 +208,12 @@ def test_half_precision_model_trains_like_plain_training():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return F.cross_entropy(model(x).float(), y, reduction="none")
 
-    wanted = plain_step(model, lambda model: losses(model, x, y).mean())
+    expected = plain_step(model, lambda model: losses(model, x, y).mean())
     start = copy.deepcopy(model)
     private_step(model, (x, y), objective=losses)
     assert all(p.dtype == torch.float32 for p in model.parameters())
     # A bfloat16 has eight bits; the plain step rounds by whole batches, the private one by examples.
-    assert apart(model, wanted) < 0.02 * apart(start, wanted)
+    assert apart(model, expected) < 0.02 * apart(start, expected)
 
 
 def test_compiled_model_predicts_with_the_learned_weights():

@@ -36,7 +36,7 @@ def rows(count=300):
     return x, (x[:, 0] > 0).long()
 
 
-def run(model=None, data=None, optimizer=None, **given):
+def run(model=None, data=None, optimizer=None, **options):
     model = model or net()
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.5)
     settings = {
@@ -49,13 +49,13 @@ def run(model=None, data=None, optimizer=None, **given):
         "account": None,
         "allow_large_epsilon": True,
     }
-    return make_private(model, optimizer, rows() if data is None else data, **{**settings, **given})
+    return make_private(model, optimizer, rows() if data is None else data, **{**settings, **options})
 
 
 def stream():
     """Bits that can be drawn again: for comparing runs, not for hiding anything."""
-    drawn = np.random.default_rng(5)
-    return lambda count: drawn.bytes(count) if count else b""
+    generator = np.random.default_rng(5)
+    return lambda count: generator.bytes(count) if count else b""
 
 
 # What it costs
@@ -106,9 +106,9 @@ def test_schedules_are_summed_step_by_step():
 
 def test_sampling_rate_function_is_called_once_per_step():
     """Else the noise could be for other rates than those that are drawn."""
-    asked = []
-    trainer = run(sampling_rate=lambda step: asked.append(step) or 0.1 * len(asked), steps=2)
-    assert asked == [0, 1]
+    calls = []
+    trainer = run(sampling_rate=lambda step: calls.append(step) or 0.1 * len(calls), steps=2)
+    assert calls == [0, 1]
     assert [trainer.schedule.sampler.sampling_rate(step) for step in range(2)] == [
         Fraction(1, 10),
         Fraction(2, 10),
@@ -116,11 +116,11 @@ def test_sampling_rate_function_is_called_once_per_step():
 
 
 def test_too_little_noise_must_be_confirmed():
-    for given in ({"noise_multiplier": 1e-3}, {"noise_multiplier": 1.0, "sampling_rate": 1, "steps": 1000}):
+    for options in ({"noise_multiplier": 1e-3}, {"noise_multiplier": 1.0, "sampling_rate": 1, "steps": 1000}):
         with pytest.raises(Refused, match="noise_multiplier is so small that epsilon is above 20") as caught:
-            run(**given, allow_large_epsilon=False)
+            run(**options, allow_large_epsilon=False)
         assert "larger noise_multiplier" in caught.value.fix
-        run(**given, allow_large_epsilon=True)
+        run(**options, allow_large_epsilon=True)
     run(noise_multiplier=2.0, allow_large_epsilon=False)
     with pytest.raises(InvalidInput, match="neither True nor False"):
         run(allow_large_epsilon=1)
@@ -222,8 +222,8 @@ def test_noise_is_noise_multiplier_times_clipping_norm():
         lot_size=10,
         optimizer=torch.optim.SGD(model.parameters(), lr=0),
     )
-    drawn = [torch.cat([p.grad.flatten() for p in model.parameters()]) for _ in trainer]
-    noise = torch.stack(drawn) * 10 / (3 * 0.5)
+    draws = [torch.cat([p.grad.flatten() for p in model.parameters()]) for _ in trainer]
+    noise = torch.stack(draws) * 10 / (3 * 0.5)
     count = noise.numel()
     assert abs(noise.mean()) < 6.2 / math.sqrt(count)
     assert abs(noise.square().mean() - 1) < 6.2 * math.sqrt(2 / count)
@@ -240,8 +240,8 @@ def test_the_noise_is_the_exact_rounded_gaussian_and_torch_cannot_seed_it():
     with inject_bits(stream()):
         random_bytes(8)  # the seed of random layers
         expected = rounded_gaussian(sums.threshold.noise_steps, size=sums.group.size)
-    found = torch.cat([p.grad.flatten() for p in model.parameters()])
-    assert torch.equal(found, torch.from_numpy(expected * (sums.threshold.grid_step / 30)).float())
+    result = torch.cat([p.grad.flatten() for p in model.parameters()])
+    assert torch.equal(result, torch.from_numpy(expected * (sums.threshold.grid_step / 30)).float())
     torch.manual_seed(3)
     next(iter(trainer))
     first = model[0].weight.grad.clone()
@@ -261,10 +261,10 @@ def test_each_layer_gets_its_own_noise():
         lot_size=1,
     )
     for step in trainer:
-        for layer, wanted in ((model[0], step), (model[1], 20)):
+        for layer, expected in ((model[0], step), (model[1], 20)):
             noise = torch.cat([p.grad.flatten() for p in layer.parameters()])
             # 6.2 deviations of a mean of 3000 squares.
-            assert abs(noise.square().mean() / wanted**2 - 1) < 6.2 * math.sqrt(2 / noise.numel())
+            assert abs(noise.square().mean() / expected**2 - 1) < 6.2 * math.sqrt(2 / noise.numel())
 
 
 def test_training_reduces_the_loss():
@@ -440,13 +440,13 @@ class Named(Watched):
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_items_follow_the_names_and_types_of_the_padding_example(kind):
     data = Named()
-    plain, named = net().to(kind), net().to(kind)
-    named.load_state_dict(plain.state_dict())
+    plain, other = net().to(kind), net().to(kind)
+    other.load_state_dict(plain.state_dict())
     settings = {"sampling_rate": 1, "steps": 1, "lot_size": 40, "noise_multiplier": 1e-6}
     run(plain, (data.x.to(kind), data.y), **settings).run(progress=False)
     example = {"x": torch.zeros(4, dtype=kind), "y": torch.tensor(0)}
-    run(named, data, padding_example=example, **settings).run(progress=False)
-    assert torch.allclose(plain[0].weight.grad, named[0].weight.grad, atol=1e-4)
+    run(other, data, padding_example=example, **settings).run(progress=False)
+    assert torch.allclose(plain[0].weight.grad, other[0].weight.grad, atol=1e-4)
     assert plain[0].weight.grad.norm() > 0.01
 
 
@@ -671,7 +671,7 @@ def test_models_that_mix_examples_are_refused(model, kind, words):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {"clipping_norm": 0},
         {"clipping_norm": -1.0},
@@ -719,10 +719,10 @@ def test_models_that_mix_examples_are_refused(model, kind, words):
     ],
     ids=", ".join,
 )
-def test_invalid_arguments_are_refused_before_any_charge(given):
+def test_invalid_arguments_are_refused_before_any_charge(options):
     account = InMemoryAccount(Budget(100, 1e-3, allow_large_epsilon=True))
     with pytest.raises(InvalidInput):
-        run(account=account, **given)
+        run(account=account, **options)
     assert account.receipts == []
 
 

@@ -42,9 +42,9 @@ def test_zoo_has_at_least_thirty_bugs():
 
 @pytest.mark.parametrize("case", [case for case in ZOO if case.name in CHEAP], ids=lambda case: case.name)
 def test_planted_bugs_are_caught(case):
-    found = examine(case)
-    assert found.refuted, found
-    assert found.witness is not None
+    finding = examine(case)
+    assert finding.refuted, finding
+    assert finding.witness is not None
 
 
 @pytest.mark.long

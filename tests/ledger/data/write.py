@@ -55,9 +55,9 @@ def write_second(path: str) -> None:
 def main() -> None:
     """Replace the committed files."""
     data = Path(__file__).parent
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as folder:
         for name, write in (("first", write_first), ("second", write_second)):
-            path = Path(made) / f"{name}.ledger"
+            path = Path(folder) / f"{name}.ledger"
             write(str(path))
             with Ledger.open(path) as ledger:
                 (data / f"{name}.head").write_text(ledger.head_digest() + "\n")
