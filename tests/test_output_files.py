@@ -92,7 +92,7 @@ def test_databases_are_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("", "a folder"), ("no/a.txt", "folder does not exist"), ("pipe", "no plain file")]
+    ("name", "why"), [("", "a folder"), ("no/a.txt", "folder does not exist"), ("pipe", "not a regular file")]
 )
 def test_unwritable_path_is_refused_before_the_run(tmp_path, name, why):
     os.mkfifo(tmp_path / "pipe")

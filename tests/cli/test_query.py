@@ -217,7 +217,7 @@ def test_epsilon_for_an_error_is_printed_to_stderr():
 def test_no_error_is_promised_for_a_limit_that_is_not_known():
     out = run("query", *COUNT, "--error", "n=50")
     assert out.code != 0
-    assert "--error is given, and how many rows count of one unit is found when the query runs" in out.stderr
+    assert "--error is given, and the limit on rows per unit is estimated when the query runs" in out.stderr
     assert "declare --rows-per-unit, measure it once (`hubbub limits`" in out.stderr
 
 

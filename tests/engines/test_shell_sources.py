@@ -155,7 +155,7 @@ def test_database_is_declared_by_init(database):
 @pytest.mark.parametrize(
     ("lines", "what"),
     [
-        ('url = "mysql://x"', "url is no address of PostgreSQL"),
+        ('url = "mysql://x"', "url is not an address of PostgreSQL"),
         ('url = "postgresql://x"\nspark = "sc://x"', "url and spark are given"),
         ('database = "no.duckdb"', "database leads to no file"),
         ("url = 3", "url is not a text"),

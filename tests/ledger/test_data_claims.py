@@ -87,7 +87,7 @@ def test_same_table_name_in_two_schemas_is_two_identities(tmp_path):
 def test_view_has_no_identity_and_is_refused(tmp_path):
     connection = filled(duckdb.connect(str(tmp_path / "one.duckdb")), 9, "s")
     connection.execute("CREATE VIEW t AS SELECT * FROM s")
-    with pytest.raises(hb.InvalidInput, match="no table of the database"):
+    with pytest.raises(hb.InvalidInput, match="not a table of the database"):
         opened(tmp_path, connection)
 
 

@@ -187,7 +187,7 @@ def test_windows_share_one_unit_and_one_column(ledger):
 
 @pytest.mark.parametrize("column", ["x", "no"])
 def test_table_without_the_window_column_is_refused(ledger, column):
-    with pytest.raises(InvalidInput, match=r"no date or timestamp|no column"):
+    with pytest.raises(InvalidInput, match=r"not a date or timestamp|no column"):
         opened(ledger, hb.Window.of(column, "2026-11"))
     with pytest.raises(InvalidInput, match="no column"):
         hb.open({"visits": ROWS, "stays": ROWS[["who", "x"]]}, unit="who", window=NOVEMBER, budget=Budget(1))

@@ -190,7 +190,7 @@ def test_a_release_is_mapped():
 def test_unadjustable_results_are_refused():
     parts = tables()[0]
     two = Result((*parts.columns, column("m", np.arange(6.0))), parts.facts)
-    with refused(InvalidInput, match="not just one column"):
+    with refused(InvalidInput, match="not exactly one column"):
         two.consistent()
     for name in ("r", "nothing"):
         with refused(InvalidInput, match="not one of the answers"):

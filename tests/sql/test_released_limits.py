@@ -133,7 +133,7 @@ def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path)
 
 def test_an_error_is_kept_for_a_limit_that_was_measured(file):
     with opened(file) as data:
-        with pytest.raises(hb.Refused, match="found when the query runs"):
+        with pytest.raises(hb.Refused, match="estimated when the query runs"):
             data.sql("SELECT COUNT(*) AS n FROM t", error={"n": 100})
         data.limits(epsilon=0.5)
         plan = data.sql("SELECT COUNT(*) AS n FROM t", error={"n": 100})
@@ -204,9 +204,9 @@ def test_error_can_be_asked_for_once_limits_are_measured():
     rows = pd.DataFrame({"who": np.repeat(np.arange(400), 3), "g": ["a", "b", "c"] * 400})
     with hb.open(rows, table="t", unit="who", keys={"g": ["a", "b", "c"]}) as data:
         counts = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
-        with refused(Refused, "how many rows count of one unit is found when the query runs"):
+        with refused(Refused, "the limit on rows per unit is estimated when the query runs"):
             data.sql(counts, error={"n": 20})
-        with refused(Refused, "how many groups count of one unit"):
+        with refused(Refused, "the limit on groups per unit"):
             data.sql("SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g", error={"n": 20})
         with refused(InvalidInput, "error does not say of which output"):
             data.sql(counts, error=20)

@@ -309,7 +309,7 @@ def test_nulls_and_other_categories_have_cells_where_declared():
     assert np.round(every.table("x")["n"]).tolist() == [100.0] * 4
     assert np.round(every.sql("SELECT COUNT(*) AS n FROM people WHERE x IS NULL")["n"]).tolist() == [100.0]
     assert np.round(every.sql("SELECT COUNT(*) AS n FROM people WHERE x <> 'a'")["n"]).tolist() == [200.0]
-    with pytest.raises(InvalidInput, match="no declared category"):
+    with pytest.raises(InvalidInput, match="not a declared category"):
         every.sql("SELECT COUNT(*) AS n FROM people WHERE x = 'rare'")
 
 
