@@ -13,6 +13,7 @@ from typing import Any
 from hubbub.accounting.codec import decode, encode
 from hubbub.accounting.composable_cost import ORDERS
 from hubbub.noise.enclosures import exp_neg, log
+from hubbub.numbers import format_up
 
 __all__ = [
     "FilterCharge",
@@ -47,6 +48,9 @@ class OdometerReading:
 
     epsilon: Fraction
     delta: Fraction
+
+    def __repr__(self) -> str:
+        return f"OdometerReading(ε = {format_up(self.epsilon)}, δ = {format_up(self.delta)})"
 
 
 @dataclass(frozen=True)

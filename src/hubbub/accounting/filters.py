@@ -85,7 +85,7 @@ class PrivacyFilter:
     >>> for _ in range(10):
     ...     account = account.charge(PrivacyLoss.approximate(0.1, 1e-7))
     >>> account.spent(), account.remaining().epsilon
-    (OdometerReading(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000)), Fraction(0, 1))
+    (OdometerReading(ε = 1, δ = 1e-6), Fraction(0, 1))
     >>> account.allows(PrivacyLoss.pure(0.001))
     False
     >>> PrivacyFilter.from_json(account.to_json()) == account

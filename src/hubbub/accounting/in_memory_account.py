@@ -17,7 +17,7 @@ from hubbub.accounting.filter_stages import OdometerReading
 from hubbub.accounting.filters import Remaining
 from hubbub.accounting.serialization import loss_to_json, stored_loss
 from hubbub.errors import InvalidInput
-from hubbub.numbers import Number
+from hubbub.numbers import Number, format_up
 from hubbub.unit import Unit
 
 __all__ = ["UNSPECIFIED", "InMemoryAccount", "Unspecified", "resolve_account"]
@@ -103,6 +103,10 @@ class InMemoryAccount:
         budget = "no budget" if self.budget is None else str(self.budget)
         charges = "1 charge" if len(self.receipts) == 1 else f"{len(self.receipts)} charges"
         return f"InMemoryAccount({budget}; {charges})"
+
+    def _repr_html_(self) -> str:
+        spent, budget = format_up(self.spent().epsilon), self.budget or "no budget"
+        return f"<p><b>Account in memory</b> ({budget}): ε = {spent} spent</p>"
 
     def _refuse_fork(self) -> None:
         refuse_fork(self._process, "an account in memory", "open one there, or share a ledger in a file")

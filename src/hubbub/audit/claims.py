@@ -48,6 +48,9 @@ class Claim:
     fixed: float = 0.0
     """The number of the fixed part: δ, ε or α."""
 
+    def __repr__(self) -> str:
+        return f"Claim({self.symbol} = {self.value:g}{' ' + self.at if self.at else ''})"
+
     @classmethod
     def approximate(cls, epsilon: float, delta: float = 0.0) -> "Claim":
         """(ε, δ)-DP, or pure ε-DP; the audit bounds ε."""

@@ -39,6 +39,10 @@ class Witness:
     histogram: tuple[tuple[float, float, float], ...]
     """The two laws of the score: (middle of a bar, share on x, share on x′)."""
 
+    def __repr__(self) -> str:
+        x, x_prime = self.probability_x, self.probability_x_prime
+        return f"Witness({self.event}: {x:.4g} on x, {x_prime:.4g} on x′, {self.draws:,} draws each)"
+
     @classmethod
     def of(  # noqa: PLR0917 - as they are at hand
         cls, inputs: InputPair, score: Score, bet: Bet, place: int, x: Floats, y: Floats
@@ -151,20 +155,18 @@ class Audit:
             "what depends on earlier calls, or on anything but the database",
         ]
 
-    def __str__(self) -> str:
+    def _verdict(self) -> str:
         claimed = f"{self.symbol} = {self.claimed:g}{' ' + self.at if self.at else ''}"
         sure = format_percent(round(self.confidence, 12))
-        lines = []
-        if self.refuted:
-            lines.append(
-                f"VIOLATION: {self.symbol} ≥ {format_down(self.lower, 3)} with {sure} confidence "
-                f"(claimed {claimed})"
-            )
-        else:
-            lines.append(
-                f"no violation found: {self.symbol} ≥ {format_down(self.lower, 3)} with {sure} confidence "
-                f"(claimed {claimed})"
-            )
+        verdict = "VIOLATION" if self.refuted else "no violation found"
+        bound = f"{self.symbol} ≥ {format_down(self.lower, 3)}"
+        return f"{verdict}: {bound} with {sure} confidence (claimed {claimed})"
+
+    def __repr__(self) -> str:
+        return f"Audit({self._verdict()}; {self.samples:,} samples)"
+
+    def __str__(self) -> str:
+        lines = [self._verdict()]
         if self.witness is not None:
             witness = self.witness
             lines.append(

@@ -4,6 +4,7 @@ It is public. One file holds it, with its label; the data is not needed to read 
 """
 
 import base64
+import html
 import json
 import math
 import zlib
@@ -314,6 +315,9 @@ class Synopsis:
 
     def __str__(self) -> str:
         return self.report()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
         cells = sum(math.prod(self.domain.shape(names)) for names in self.tables)

@@ -3,6 +3,7 @@
 Proof: docs/proofs/synopsis.md
 """
 
+import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -219,6 +220,9 @@ class SynopsisPlan:
                 f"Ranges of {each.column.name}, {each.column.bins} bins: {deviation} for a prefix, on average"
             )
         return "\n".join(map(escape, lines))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
         return escape(f"SynopsisPlan({self.table}: {len(self.workload.tables)} tables, {self.loss})")

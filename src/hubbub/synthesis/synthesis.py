@@ -3,6 +3,7 @@
 Proof: docs/proofs/synthesis.md
 """
 
+import html
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -129,6 +130,9 @@ class Synthesis:
 
     def __str__(self) -> str:
         return self.report()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
         return escape(f"Synthesis({self.name}: {len(self.model.measured)} measured tables)")
@@ -259,6 +263,9 @@ class SynthesisPlan:
         cells = ", ".join(f"{column.name} ({column.size})" for column in self.domain.columns)
         text = f"Synthesis of {self.table} for {self.unit}: {self.loss}; columns and cells: {cells}"
         return escape(text if self.selection is None else f"{text}. {self.selection}")
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
         return escape(f"SynthesisPlan({self.table}: {self.loss})")
