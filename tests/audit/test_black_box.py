@@ -13,7 +13,7 @@ import pytest
 import hubbub as hb
 from audit import subjects_under_test as under_test
 from hubbub.audit import Claim, InputPair, RowDomain, audit
-from hubbub.audit.law_chart import draw_laws
+from hubbub.audit.finding import draw_laws
 from hubbub.audit.neighbours import edge_pairs, read_pairs
 from hubbub.audit.outcomes import Failure, Outcomes
 from hubbub.audit.subjects import (

@@ -10,8 +10,7 @@ import typer
 
 from hubbub.audit.black_box import audit as run_audit
 from hubbub.audit.claims import Claim
-from hubbub.audit.finding import Audit
-from hubbub.audit.law_chart import draw_laws
+from hubbub.audit.finding import Audit, draw_laws
 from hubbub.audit.neighbours import RowDomain, read_pairs
 from hubbub.audit.subjects import CommandSubject, EndpointSubject, Subject, load_function, make_subject
 from hubbub.audit.witness_file import make_witness_file, read_witness_file
