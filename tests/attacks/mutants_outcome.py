@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from hubbub.errors import Refused
+from hubbub.sql.composite_plan import execute_plan
 from hubbub.sql.executor import execute
 from hubbub.sql.fingerprint import fingerprint
 from hubbub.sql.result import Result
@@ -14,7 +15,7 @@ def only_answers_are_kept(data, plan):
     selection = None if charge.is_new else data.account.get_release(charge.number)
     if selection is None:
         try:
-            answers = data._execute(plan, lambda _: None)
+            (answers,) = execute_plan(plan, data._engine, lambda _: None)
         except Refused as text:
             answers = Result((), {"refused": [text.what, text.why, text.fix]})
         selection = data.account.record_release(charge.number, answers.to_json())

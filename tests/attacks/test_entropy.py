@@ -23,9 +23,13 @@ ELSEWHERE = {
     ("training/isolation.py", "random"),
     ("training/isolation.py", "numpy"),
     ("ledger/signing.py", "cryptography"),
+    ("server/certificates.py", "cryptography"),
+    ("server/certificates.py", "ssl"),
+    ("server/pgwire/listener.py", "ssl"),
+    ("remote.py", "ssl"),
 }
-"""Models are torch's and signatures of cryptography's, what models draw is seeded by our bits; lots,
-noise and tokens are drawn as everywhere."""
+"""Models are torch's, signatures and certificates cryptography's, encrypted connections ssl's; what models
+draw is seeded by our bits; lots, noise and tokens are drawn as everywhere. RAND_bytes is found everywhere."""
 DRAWS = {
     "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli",
     "multinomial", "normal", "poisson", "Generator", "manual_seed",
