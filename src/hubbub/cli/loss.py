@@ -11,7 +11,7 @@ import typer
 
 from hubbub.accounting import PrivacyLoss, calibrate
 from hubbub.cli.loss_output import CalibratedNoise, LossQuestion, show_loss, stepping
-from hubbub.cli.options import parse_allowed_delta, parse_count, parse_number, parse_share
+from hubbub.cli.options import Population, parse_allowed_delta, parse_count, parse_number, parse_share
 from hubbub.errors import InvalidInput
 from hubbub.numbers import (
     format_down,
@@ -24,7 +24,7 @@ from hubbub.numbers import (
 from hubbub.output_files import check_output_path
 from hubbub.report.tables import DIGITS
 
-__all__ = ["Population", "loss"]
+__all__ = ["loss"]
 
 _TYPICAL_STEPS = 10
 """Calibration usually takes about this many steps: for the progress bar."""
@@ -183,10 +183,6 @@ Shuffled = Annotated[
 ]
 Group = Annotated[str, typer.Option(metavar="K", help="Group privacy: the loss of K people together.")]
 Delta = Annotated[str | None, typer.Option(metavar="D", help="Show ε at this δ.")]
-Population = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Public number of people: --delta must be below 1/N."),
-]
 Epsilon = Annotated[str | None, typer.Option(metavar="E", help="Show δ at this ε.")]
 Find = Annotated[
     CalibratedMechanism | None,

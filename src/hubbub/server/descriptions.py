@@ -47,7 +47,7 @@ _BY_PARAMETER: dict[tuple[type[HubbubError], str | None], tuple[int, str]] = {
 def status_of(error: HubbubError) -> tuple[int, str]:
     """Return the HTTP status and the code of an error.
 
-    >>> status_of(InvalidInput("epsilon is 0", why="it takes infinite noise", fix="pass another"))
+    >>> status_of(errors.InvalidInput("epsilon is 0", why="it takes infinite noise", fix="pass another"))
     (400, 'invalid_input')
     """
     by_parameter = _BY_PARAMETER.get((type(error), error.parameter))
