@@ -103,6 +103,16 @@ def test_no_violation_has_exit_code_0(pairs):
     assert "--times" in result.stdout
 
 
+def test_constant_answers_are_said_to_tell_nothing_apart(tmp_path, pairs):
+    (tmp_path / "constant.py").write_text("def answer(database):\n    return None\n")
+    result = run(
+        "audit", f"{tmp_path}/constant.py:answer", "--epsilon", "1", "--pairs", pairs, "--samples", "400"
+    )
+    assert result.code == 0, result.stderr
+    assert "no outcome that was looked at was more frequent on one input than on the other" in result.stdout
+    assert "400 samples on 1 pair in" in result.stdout
+
+
 def test_modules_of_this_folder_are_subjects(tmp_path, monkeypatch):
     (tmp_path / "answers_of_this_folder.py").write_text("def rows(database):\n    return len(database)\n")
     monkeypatch.chdir(tmp_path)

@@ -152,8 +152,8 @@ class Audit:
         untried = self.pairs_given - self.pairs_tried
         return [
             f"leaks with a probability below about {self.blind_spot:.1g}",
-            f"inputs that were not tried: {self.pairs_tried} pairs were"
-            + (f", {untried} more were not reached" if untried else ""),
+            f"inputs that were not tried (tried: {_count_pairs(self.pairs_tried)}"
+            + (f"; not reached: {untried} more)" if untried else ")"),
             "what depends on earlier calls, or on anything but the database",
         ]
 
@@ -169,8 +169,10 @@ class Audit:
 
     def __str__(self) -> str:
         lines = [self._verdict()]
-        if self.witness is not None:
-            witness = self.witness
+        witness = self.witness
+        if witness is not None and witness.probability_x == witness.probability_x_prime:
+            lines.append("  no outcome that was looked at was more frequent on one input than on the other")
+        elif witness is not None:
             lines.append(
                 f"  the outcome {witness.event} has probability {witness.probability_x:.4g} on x and "
                 f"{witness.probability_x_prime:.4g} on x′ (frequencies in {witness.draws:,} fresh draws each)"
@@ -178,7 +180,7 @@ class Audit:
             lines.append(f"  inputs: {witness.inputs}")
         refuted = f", refuted after {self.samples_to_refute:,}" if self.samples_to_refute is not None else ""
         lines.append(
-            f"  {self.samples:,} samples on {self.pairs_tried} pairs in {self.seconds:.1f} s{refuted}"
+            f"  {self.samples:,} samples on {_count_pairs(self.pairs_tried)} in {self.seconds:.1f} s{refuted}"
         )
         lines.append("It cannot see: " + "; ".join(self.limitations()) + ".")
         return "\n".join(lines)
@@ -221,6 +223,10 @@ class Audit:
     def to_json(self) -> str:
         """Return the result as JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=2) + "\n"
+
+
+def _count_pairs(number: int) -> str:
+    return f"{number} pair{'' if number == 1 else 's'}"
 
 
 def draw_laws(result: Audit) -> str:

@@ -129,8 +129,21 @@ def _show(category: Hashable, kind: str) -> str:
         return repr(float(np.array([category], dtype=np.int64).view(np.float64)[0]))
     if isinstance(category, bytes):
         return category.hex()[:24]
-    text = repr(category)
+    text = _show_shape(category) if isinstance(category, tuple) and kind == "shape" else repr(category)
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _show_shape(leaves: tuple[tuple[str, object], ...]) -> str:
+    """Show the sizes and types of an answer's parts.
+
+    >>> _show_shape((("#", 1), ("[north]", "float")))
+    '(size 1, [north] float)'
+    """
+    parts = [
+        f"{leaf[:-1]} size {kind}".strip() if leaf.endswith("#") else f"{leaf} {kind}".strip()
+        for leaf, kind in leaves
+    ]
+    return f"({', '.join(parts)})"
 
 
 @dataclass(frozen=True)
