@@ -5,6 +5,10 @@ import pandas as pd
 import pytest
 
 import hubbub as hb
+from hubbub.errors import Refused
+from hubbub.sql.bound_estimation import read_bounds
+from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
+from hubbub.sql.limit_choice import VALUE_SIZES
 
 
 def found(values, *, epsilon=20, what="SUM(x)"):
@@ -73,3 +77,32 @@ def test_a_heavy_tail_is_cut_where_the_error_is_least():
 def test_zeros_have_bounds_too():
     low, high, _ = found(np.zeros(5000))
     assert low == -high == -(2.0**-32)
+
+
+def test_values_that_are_spread_stand_out_together():
+    values = np.geomspace(1, 2**10, 400)  # 20 to a bin
+    counts = np.zeros(2 * len(MAGNITUDE_ENDS) + 1)
+    places = np.searchsorted(MAGNITUDE_ENDS, values, side="right") + len(MAGNITUDE_ENDS)
+    np.add.at(counts, places, 1)
+    # Noise of scale 5: no bin reaches 62, but eight in a row do reach more than their noise.
+    assert counts.max() < VALUE_SIZES.clear_count(5, 1)
+    low, high = read_bounds(counts, 5, 1.0, 1)
+    assert low == 0
+    assert 256 <= high <= 2**12
+    assert read_bounds(counts, 20, 1.0, 1) is None
+
+
+def test_noise_alone_has_no_bounds():
+    rng = np.random.default_rng(5)
+    # A false alarm has a chance below 1/1000 a query, by the Chernoff bound: 21 of 2,000 one below 1e-10.
+    draws = (rng.laplace(0, 7, 2 * len(MAGNITUDE_ENDS) + 1) for _ in range(2000))
+    assert sum(read_bounds(each, 7, 1.0, 1) is not None for each in draws) <= 20
+
+
+def test_the_plan_says_how_many_values_stand_out():
+    frame = pd.DataFrame({"who": range(30), "x": np.linspace(1, 100, 30)})
+    data = hb.open(frame, table="t", unit="who", rows_per_unit=1)
+    plan = data.sql("SELECT SUM(x) AS a FROM t", epsilon=1, bounds={"x": "auto"})
+    assert "it takes about 360 values" in str(plan)
+    with pytest.raises(Refused, match="no bounds stood out for x"):
+        plan.run()

@@ -46,10 +46,11 @@ def test_a_count_beside_a_mean_of_another_value_selects(data):
     assert isinstance(plan.stability_histogram, StabilityHistogram)
 
 
-def test_the_threshold_is_said_before_and_where_nothing_is_shown():
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_threshold_is_said_before_and_where_nothing_is_shown(rows):
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT i AS who, 'g' || i AS g, 1.0 AS x FROM range(50) r(i)")
-    data = hb.open(connection, table="t", unit="who", rows_per_unit=1, bounds={"x": (0, 9)})
+    data = hb.open(connection, table="t", unit="who", rows_per_unit=rows, bounds={"x": (0, 9)})
     for what, count in (
         ("AVG(x)", "its number of rows"),
         ("COUNT(*)", "a"),
@@ -63,7 +64,8 @@ def test_the_threshold_is_said_before_and_where_nothing_is_shown():
         assert note in str(answers)
         assert count in note
         assert "a larger epsilon or delta" in note
-        assert "per unit" in note
+        # A limit of 1 cannot be made smaller.
+        assert ("a smaller limit on" in note) is (rows > 1)
         least = note.split(" is ")[2].split(" or ")[0]
         assert f" {least} " in str(plan)
 

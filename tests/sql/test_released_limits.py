@@ -43,8 +43,12 @@ def test_a_second_query_on_the_same_rows_searches_nothing(file):
         assert second.split.aggregates == 1
         # Each query chooses its own limit: with more ε for the answer it may be a larger one.
         assert second.contribution_bounds.rows
-        limit = second.run().value.facts["limits"]["rows"]
-        assert "found before, at no cost now" in limit
+        answer = second.run().value
+        note = answer.facts["limits"]["rows"]
+        assert "found before, at no cost now" in note
+        # The plan says it beforehand, and the printed answer says it again.
+        assert f"rows per unit: {note}" in str(second)
+        assert f"rows per unit: {note}" in str(answer)
         # Other rows are others: the limit is searched.
         assert data.sql("SELECT SUM(x) AS s FROM t WHERE x > 4", epsilon=1).split.rows > 0
         assert data.sql(

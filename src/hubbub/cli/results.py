@@ -175,7 +175,7 @@ def _print_result(result: "Result", cost: list[str], form: str) -> None:
         )
         return
     _print_table(result)
-    if not len(result):
+    if not len(result) and (is_quiet() or "nothing shown" not in result.facts):
         print_line("no rows: no group has enough units, or HAVING removed all")
     for line in () if is_quiet() else cost:
         print_line(escaped(line))

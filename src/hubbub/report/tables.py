@@ -25,6 +25,7 @@ __all__ = [
     "align_rows",
     "count_of",
     "describe_cost",
+    "describe_cuts",
     "describe_facts",
     "describe_plan",
     "format_cost",
@@ -162,6 +163,17 @@ def _describe_mechanisms(label: Mapping[str, Any]) -> list[str]:
     return [*([f"{', '.join(noises)} noise"] if noises else []), *selected]
 
 
+def describe_cuts(label: Mapping[str, Any]) -> list[str]:
+    """Return what contribution bounds and bounds of values cut off, where that is estimated, a line each."""
+    limits = label.get("limits", {})
+    if not isinstance(limits, Mapping):  # `Dataset.limits` says in one sentence what its table is of
+        return []
+    return [
+        *(f"{kind} per unit: {limit}" for kind, limit in limits.items() if "estimated" in limit),
+        *(f"{name}: {share}" for name, share in label.get("values beyond bounds", {}).items()),
+    ]
+
+
 def describe_cost(plan: "AnyPlan", label: Mapping[str, Any]) -> list[str]:
     """Return what was spent, for which unit, and how, in a few lines."""
     rows = label.get("rows per unit")
@@ -182,11 +194,7 @@ def describe_cost(plan: "AnyPlan", label: Mapping[str, Any]) -> list[str]:
         spent,
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals cover {covers}"] if covers and bounds and not plan.query.is_top else []),
-        *(
-            f"{kind} per unit: {limit}"
-            for kind, limit in label.get("limits", {}).items()
-            if "estimated" in limit
-        ),
+        *describe_cuts(label),
         *([f"units above a contribution bound: {above}"] if above else []),
         *([str(label["nothing shown"])] if "nothing shown" in label else []),
         *([str(label["selected by luck"])] if "selected by luck" in label else []),

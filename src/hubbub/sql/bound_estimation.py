@@ -23,9 +23,9 @@ from hubbub.engines.schema import Bounds, Kind
 from hubbub.errors import Refused, Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
-from hubbub.sql.bounding_sql import MAGNITUDE_ENDS, MAGNITUDES
+from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
 from hubbub.sql.contribution_bounding import ContributionBounding
-from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES, SizeBins
+from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES, VALUE_SIZES
 from hubbub.sql.plan import EpsilonSplit, Plan
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
@@ -43,13 +43,10 @@ __all__ = [
     "use_known_limits",
 ]
 
-_BOUND_ALARMS = 1000
-"""Noise is taken for values once in about this many queries."""
+_NEAR_ALARMS = 1000
+"""Noise is taken for values below those that stand out once in about this many queries."""
 _CLOSE_BINS = 4
 """Two powers of two."""
-_VALUE_ENDS = (*MAGNITUDE_ENDS[1:], 2.0**64)
-VALUE_SIZES = SizeBins(_VALUE_ENDS, start=MAGNITUDE_ENDS[0], step=0.0, starts_at_largest=True)
-"""Sizes of values of one sign: each bin's upper end may be a bound."""
 _MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
 """E|Z|."""
 
@@ -189,17 +186,16 @@ def read_bounds(seen: NDArray[np.float64], scale: float, noise: float, answers: 
         answers: the number of answers over which values are spread.
     """
     half = len(MAGNITUDE_ENDS)
-    clear = scale * math.log(_BOUND_ALARMS * MAGNITUDES)
     sides = [seen[:half][::-1], seen[half + 1 :]]  # negative and positive ones, by size
     ends: list[Fraction | None] = []
     for side in sides:
-        if side.max() <= clear:
+        if VALUE_SIZES.find_start(side, scale) is None:
             ends.append(None)
             continue
-        choice = VALUE_SIZES.choose(side, scale, np.array(_VALUE_ENDS) * noise, groups=answers)
+        choice = VALUE_SIZES.choose(side, scale, np.array(VALUE_SIZES.ends) * noise, groups=answers)
         ends.append(Fraction(choice.limit))
     low, high = ends
-    has_zeros = seen[half] > clear
+    has_zeros = seen[half] > VALUE_SIZES.clear_count(scale, 1)
     least = Fraction(MAGNITUDE_ENDS[0])
     if low is None and high is None:
         return (-least, least) if has_zeros else None
@@ -216,10 +212,9 @@ def read_bounds(seen: NDArray[np.float64], scale: float, noise: float, answers: 
 def estimate_beyond(seen: NDArray[np.float64], scale: float, bounds: Bounds) -> float:
     """An estimate of the share of all values' sizes that lies beyond bounds, from the same noisy counts."""
     half = len(MAGNITUDE_ENDS)
-    clear = scale * math.log(_BOUND_ALARMS * MAGNITUDES)
     over = total = 0.0
     for side, end in ((seen[:half][::-1], -bounds[0]), (seen[half + 1 :], bounds[1])):
-        if side.max() > clear:
+        if VALUE_SIZES.find_start(side, scale) is not None:
             above, of_side = VALUE_SIZES.totals(side, scale, max(float(end), 0.0))
             over, total = over + above, total + of_side
     return min(1.0, over / total) if total > 0 else 0.0
@@ -231,9 +226,11 @@ def _near_end(side: NDArray[np.float64], scale: float) -> Fraction:
     What is clamped up to it is not seen, and may be many rows; so it is chosen only where it pays.
     """
     largest = int(np.argmax(side))
+    if side[largest] <= VALUE_SIZES.clear_count(scale, 1):
+        return Fraction(0)  # only many bins together stand out
     places = np.arange(side.size)
     away = np.maximum(largest - places, 1).astype(np.float64)
-    first = int(np.flatnonzero((side > scale * np.log(_BOUND_ALARMS * away**2)) | (places == largest))[0])
+    first = int(np.flatnonzero((side > scale * np.log(_NEAR_ALARMS * away**2)) | (places == largest))[0])
     is_close = largest - first <= _CLOSE_BINS
     return Fraction(MAGNITUDE_ENDS[first - _CLOSE_BINS]) if is_close and first >= _CLOSE_BINS else Fraction(0)
 

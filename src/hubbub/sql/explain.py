@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
 from hubbub.numbers import format_down, format_error, format_nearest, format_percent, format_up
-from hubbub.report.tables import format_key
+from hubbub.report.tables import count_of, format_key
+from hubbub.sql.limit_choice import VALUE_SIZES
 from hubbub.sql.moments import Estimate
 from hubbub.sql.planned_aggregates import NoisyAggregate
 from hubbub.sql.released_limits import ContributionHistogram
@@ -73,11 +74,13 @@ def list_notes(plan: "Plan") -> list[str]:
     if split.limits:
         what = " and ".join(name for name, share in (("rows", split.rows), ("groups", split.groups)) if share)
         notes.append(f"  {format_up(split.limits)} of ε finds the maximum number of {what} per unit")
+    # A limit that was found before decides on the errors above, and is part of the SQL.
+    notes += [f"  {each.kind} per unit: {_describe_found(plan, each)}" for each in plan.found_limits]
     if split.bounds:
         names = ", ".join(query.arguments[index].name for index in plan.bounded.estimated_arguments)
         notes.append(
-            f"  {format_up(split.bounds)} of ε estimates the bounds of {names}; errors are stated "
-            "for a range of 1, and grow with it"
+            f"  {format_up(split.bounds)} of ε estimates the bounds of {names}; {_values_needed(plan)}; "
+            "errors are stated for a range of 1, and grow with it"
         )
     if plan.report_noise is not None:
         notes.append(
@@ -93,6 +96,17 @@ def list_notes(plan: "Plan") -> list[str]:
         below = float(regret * plan.bounded.top_scores.step)
         notes.append(f"  each chosen group is at most {format_error(below)} below the best one left")
     return notes
+
+
+def _values_needed(plan: "Plan") -> str:
+    """How many values it takes for bounds to stand out from the noise, wherever they are."""
+    limits, distance = plan.contribution_bounds, plan.unit.neighbours.histogram_distance
+    share = plan.split.bounds / len(plan.bounded.estimated_arguments)
+    is_known = not plan.bounded.estimates_rows
+    rows = (limits.rows or (limits.groups or 1) * (limits.rows_per_group or 1)) if is_known else 1
+    values = Fraction(VALUE_SIZES.clear_count(float(rows * distance / share)))
+    often = "" if is_known else " times the maximum number of rows per unit"
+    return f"it takes about {format_up(values, 2)} values{often} to find any"
 
 
 def _describe_quantiles(plan: "Plan", each: "PlannedAggregate") -> list[str]:
@@ -148,11 +162,12 @@ def describe_nothing(plan: "Plan") -> str:
     """Why no key was shown, and which options lower what a key needs."""
     what = _selecting_count(plan) if plan.selecting is not None else "its number of units"
     lower = ["a larger epsilon or delta"]
-    if plan.query.is_keyed:
+    limit = plan.bounded.keys_per_unit if _limited(plan) == "groups" else plan.contribution_bounds.rows
+    if plan.query.is_keyed and limit != 1:
         lower.append(f"a smaller limit on {_limited(plan)} per unit")
     return (
         f"no key was shown: one is shown with {_percent(plan)} where {what} is {_least_shown(plan):,} or "
-        f"more; {', or '.join(lower)}, lowers that, and declared keys are always shown"
+        f"more; {' or '.join(lower)} lowers that, and declared keys are always shown"
     )
 
 
@@ -253,7 +268,7 @@ def explain_plan(plan: "Plan") -> str:
 
 
 def _describe_integers(bounded: "BoundedAggregate") -> str:
-    return f"counts of {bounded.bins:,} bins" if bounded.bins > 1 else f"{bounded.columns} integers"
+    return f"counts of {bounded.bins:,} bins" if bounded.bins > 1 else count_of(bounded.columns, "integer")
 
 
 def with_estimated_cuts(facts: Mapping[str, Any], plan: "Plan") -> dict[str, Any]:
@@ -368,7 +383,7 @@ def _label_beyond(plan: "Plan") -> dict[str, Any]:
     shares = {
         plan.query.arguments[
             index
-        ].name: f"an estimated {100 * share:.2g} % of the sum of all sizes is beyond "
+        ].name: f"an estimated {format_percent(share, 2)} of the sum of all sizes is beyond "
         "the bounds (estimate, not part of the interval)"
         for index, share in plan.shares_beyond.items()
     }
@@ -424,7 +439,7 @@ def _describe_found(plan: "Plan", found_limit: "FoundLimit") -> str:
     origin = "found" if found_limit.is_new else "found before, at no cost now"
     if found_limit.is_declared:
         origin = "declared"
-    share = f"{100 * found_limit.share_above:.2g} %"
+    share = format_percent(found_limit.share_above, 2)
     return f"limit {found_limit.limit:,}, {origin}; an estimated {share} of {what} above it ({note})"
 
 

@@ -21,12 +21,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ROW_BINS", "ROW_SIZES", "LimitChoice", "SizeBins"]
+from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
+
+__all__ = ["ROW_BINS", "ROW_SIZES", "VALUE_SIZES", "LimitChoice", "SizeBins"]
 
 Floats = NDArray[np.float64]
 
 _WINDOWS = (1, 2, 4, 8, 16)
 """Bins are looked at in windows of these widths: many units may be spread over many bins."""
+_START_ALARMS = 1000
+"""Noise is taken for sizes that may be anywhere once in about this many queries."""
 _FALSE_ALARMS, _DROP_ALARMS = 20.0, 5.0
 """Noise is taken for a bin S times larger than those before once in about this many times S queries."""
 _BINS_BACK = 12
@@ -101,24 +105,41 @@ class SizeBins:
         # A limit counts by its error over that of the best limit: laws with large errors do not decide alone.
         regret = weights @ (error / error.min(axis=1, keepdims=True))
         index = int(np.argmin(regret))
-        total = weights @ (laws @ self._middles)
-        share = float(weights @ over[:, index] / total) if total > 0 else 0.0
-        return LimitChoice(index, float(sizes[index]), min(1.0, max(0.0, share)))
+        above, total = _median(over[:, index], weights), _median(laws @ self._middles, weights)
+        return LimitChoice(index, float(sizes[index]), _share(above, total))
 
     def share_above(
         self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float, limit: float
     ) -> float:
         """An estimate of the share of all contributions that a limit cuts off."""
-        over, total = self.totals(counts, scale, limit)
-        return min(1.0, max(0.0, over / total)) if total > 0 else 0.0
+        return _share(*self.totals(counts, scale, limit))
 
     def totals(
         self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float, limit: float
     ) -> tuple[float, float]:
         """Estimates of what lies above a limit, and of all contributions."""
         laws, weights = self._tails(np.asarray(counts, dtype=np.float64), scale)
-        over = weights @ (laws @ np.maximum(self._middles - limit, 0))
-        return float(over), float(weights @ (laws @ self._middles))
+        over = laws @ np.maximum(self._middles - limit, 0)
+        return _median(over, weights), _median(laws @ self._middles, weights)
+
+    # Sizes that may be anywhere
+
+    def find_start(self, seen: Floats, scale: float) -> int | None:
+        """The largest bin of the narrowest window that stands out from the noise; None if there is none."""
+        sums = np.concatenate([[0.0], np.cumsum(seen)])
+        for width in _WINDOWS:
+            inside = sums[width:] - sums[:-width]
+            begin = int(np.argmax(inside))
+            if inside[begin] > self.clear_count(scale, width):
+                return begin + int(np.argmax(seen[begin : begin + width]))
+        return None
+
+    def clear_count(self, scale: float, width: int = _WINDOWS[-1]) -> float:
+        """The count above which this number of bins in a row stands out, wherever they are."""
+        rare = math.log(_START_ALARMS * 2 * len(self.ends))
+        if width == 1:
+            return scale * rare
+        return scale * float(_quantile(width, np.array([rare + math.log(len(_WINDOWS))]))[0])
 
     # The families of tails
 
@@ -160,7 +181,10 @@ class SizeBins:
         """
         sums = np.concatenate([[0.0], np.cumsum(seen)])
         bins, sizes = np.arange(len(self.ends)), np.array(self.ends)
-        here = int(np.argmax(seen)) if self.starts_at_largest else 0
+        here = 0
+        if self.starts_at_largest:
+            start = self.find_start(seen, scale)
+            here = int(np.argmax(seen)) if start is None else start
         while True:
             window = (-1, 0)
             rare = np.log(_FALSE_ALARMS * len(_WINDOWS) * (sizes / sizes[here]).clip(1))
@@ -187,6 +211,17 @@ class SizeBins:
 def _quantile(width: int, rare: Floats) -> Floats:
     """A Chernoff bound: a sum of `width` Laplace draws of scale 1 exceeds it with chance e^−rare at most."""
     return np.asarray(((width * _LOG_MOMENT + rare[..., np.newaxis]) / _THETA).min(axis=-1))
+
+
+def _median(values: Floats, weights: Floats) -> float:
+    """The weighted median: where the noise hides the tail, a few laws with enormous ones do not decide."""
+    order = np.argsort(values)
+    place = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
+    return float(values[order[min(place, values.size - 1)]])
+
+
+def _share(part: float, total: float) -> float:
+    return min(1.0, max(0.0, part / total)) if total > 0 else 0.0
 
 
 def _mean_error(bias: Floats, noise: Floats) -> Floats:
@@ -234,3 +269,7 @@ ROW_BINS: tuple[int, ...] = (
 """The limits that may be chosen, the upper ends of bins: all up to 6, then four to a doubling, up to 2^20."""
 ROW_SIZES = SizeBins(ROW_BINS)
 """Rows, or groups, of a unit."""
+VALUE_SIZES = SizeBins(
+    (*MAGNITUDE_ENDS[1:], 2.0**64), start=MAGNITUDE_ENDS[0], step=0.0, starts_at_largest=True
+)
+"""Sizes of values of one sign: each bin's upper end may be a bound."""

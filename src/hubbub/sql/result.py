@@ -24,7 +24,7 @@ from hubbub.numbers import format_up
 from hubbub.output_files import check_output_path, write_output
 from hubbub.report import exports
 from hubbub.report.pages import html_text
-from hubbub.report.tables import align_rows, count_of, format_rows
+from hubbub.report.tables import align_rows, count_of, describe_cuts, format_rows
 from hubbub.sql.post_processing import ResultColumn
 
 if TYPE_CHECKING:
@@ -279,8 +279,8 @@ class Result:
     # For people
 
     def __str__(self) -> str:
-        why = [escape(str(self.facts["nothing shown"]))] if "nothing shown" in self.facts else []
-        return "\n".join([*align_rows(format_rows(self)), *why])
+        why = [str(self.facts["nothing shown"])] if "nothing shown" in self.facts else []
+        return "\n".join([*align_rows(format_rows(self)), *map(escape, [*describe_cuts(self.facts), *why])])
 
     def __repr__(self) -> str:
         names = ", ".join(escape(column.name) for column in self.columns)
@@ -317,8 +317,9 @@ def _noisy_column(table: Result, column: str | None) -> tuple[str, NDArray[np.fl
             "the column is not one of the answers with an interval"
             if column is not None
             else "there is not exactly one column of answers",
-            why="counts are adjusted by how precise each is",
-            fix="pass the name of a column of counts, or of sums that cannot be negative",
+            why="counts are adjusted by how precise each is, and sums may be negative",
+            fix="pass the name of a column of counts, or of sums that cannot be negative"
+            + (f": {', '.join(noisy)}" if noisy else ""),
         )
     cells = noisy[column]
     values = np.asarray(cells.values, dtype=np.float64)
