@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from hubbub.engines.schema import Kind
+from hubbub.engines.schema import Kind, read_key
 from hubbub.errors import InvalidInput
 from hubbub.output_files import protect_paths
 
@@ -42,10 +41,12 @@ def parse_kind(word: Any) -> Kind:
 
 
 def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | list[str]:
-    """Return the keys of one text: `a,b,c`, the integers `0:99`, or `@file.txt` with one key per line.
+    """Return the keys of one text: `a,b,c`, a range of integers or days, or `@file.txt`, one key per line.
 
     >>> read_key_texts("North,South", "region"), read_key_texts("0:99", "bin")
     (['North', 'South'], range(0, 100))
+    >>> read_key_texts("2026-02-28:2026-03-01", "day")
+    ['2026-02-28', '2026-03-01']
     """
     if text.startswith("@"):
         try:
@@ -61,39 +62,43 @@ def read_key_texts(text: str, name: str, folder: Path | None = None) -> range | 
         return [line for line in lines if line]
     low, colon, high = text.partition(":")
     if colon and _is_integer(low) and _is_integer(high):
-        first, last = int(low), int(high)
-        if not first <= last < first + _MOST_KEYS:
-            raise InvalidInput(
-                f"the keys of {name} are not a range, or more than ten million",
-                why="each of them is one row of the answer",
-                fix="write the first and the last, as 0:99",
-            )
-        return range(first, last + 1)
+        return _check_range(int(low), int(high), name, "0:99")
+    first, last = _read_day(low), _read_day(high)
+    if colon and first is not None and last is not None:
+        days = _check_range(first.toordinal(), last.toordinal(), name, "2026-11-01:2026-11-30")
+        return [date.fromordinal(day).isoformat() for day in days]
     return [part.strip() for part in text.split(",")]
+
+
+def _check_range(first: int, last: int, name: str, example: str) -> range:
+    if not first <= last < first + _MOST_KEYS:
+        raise InvalidInput(
+            f"the keys of {name} are not a range, or more than ten million",
+            why="each of them is one row of the answer",
+            fix=f"write the first and the last, as {example}",
+        )
+    return range(first, last + 1)
+
+
+def _read_day(text: str) -> date | None:
+    """The day that a text such as 2026-11-15 spells, in this form and no other."""
+    try:
+        day = date.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return day if day.isoformat() == text.strip() else None
 
 
 def parse_keys(texts: Iterable[Any], name: str, kind: Kind) -> list[Any]:
     """Convert keys from texts to values of a column's kind."""
     try:
-        return [_as_kind(text, kind) for text in texts]
-    except (ValueError, InvalidOperation, KeyError):
+        return [read_key(str(text), kind) for text in texts]
+    except ValueError:
         raise InvalidInput(
             f"a key of {name} is not a {kind.value}",
             why="no row could ever have it",
             fix=f"write keys of kind {kind.value}, or declare another type for {name}",
         ) from None
-
-
-def _as_kind(text: Any, kind: Kind) -> Any:
-    if kind is Kind.NUMBER:
-        return float(Decimal(text))
-    if kind is Kind.BOOLEAN:
-        return {"true": True, "false": False}[str(text).lower()]
-    if kind is Kind.DATE:
-        return date.fromisoformat(str(text))
-    if kind is Kind.TIMESTAMP:
-        return datetime.fromisoformat(str(text))
-    return str(text)
 
 
 def find_key_kind(value: Any) -> Kind | None:

@@ -425,7 +425,39 @@ def test_keys_take_the_type_of_their_column():
     assert parse_group_keys(["ward=1,2.5"], tables) == {"ward": [1.0, 2.5]}
     assert parse_group_keys(["ok=true,false"], tables) == {"ok": [True, False]}
     assert parse_group_keys(["other=1,x"], tables) == {"other": ["1", "x"]}
-    assert parse_group_keys(["other=1,2"], tables) == {"other": [1.0, 2.0]}
+    assert parse_group_keys(["other=1:2"], tables) == {"other": range(1, 3)}
+    assert parse_group_keys(["code=2026-02-27:2026-03-01"], tables) == {
+        "code": ["2026-02-27", "2026-02-28", "2026-03-01"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "keys", "shown"),
+    [
+        ("SUBSTR(region, 1, 1)", "N,S", ["N", "S"]),
+        ("CAST(FLOOR(age) AS VARCHAR)", "30,31", ["30", "31"]),
+        ("FLOOR(age / 10)", "3,4", [3, 4]),
+        ("age > 50", "true,false", [True, False]),
+        ("CAST(day AS DATE)", "2024-02-28:2024-02-29", ["2024-02-28", "2024-02-29"]),
+        ("DATE_TRUNC('month', day)", "2024-01-01,2024-02-01", ["2024-01-01", "2024-02-01"]),
+    ],
+)
+def test_keys_of_an_expression_take_its_type(expression, keys, shown):
+    sql = f"SELECT {expression} AS k, COUNT(*) AS n FROM visits GROUP BY 1"
+    words = (
+        "visits.parquet",
+        sql,
+        "--unit",
+        "patient",
+        "--rows-per-unit",
+        "2",
+        "--epsilon",
+        "1",
+        "--keys",
+        f"k={keys}",
+    )
+    rows = json.loads(run("query", *words, "--keys", f"k={keys}", "--format", "json").stdout)["rows"]
+    assert [str(row["k"])[:10] for row in rows] == [str(key)[:10] for key in shown]
 
 
 def test_a_key_cannot_move_the_terminals_cursor():

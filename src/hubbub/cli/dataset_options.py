@@ -62,7 +62,7 @@ class DatasetOptions:
         Pairs,
         typer.Option(
             metavar="COL=A,B,C",
-            help="Public group keys; or COL=0:99, or COL=@FILE with one key per line.",
+            help="Public group keys; or COL=0:99, COL=2026-11-01:2026-11-30, or COL=@FILE, one key per line.",
             autocompletion=complete_pair,
         ),
     ] = None

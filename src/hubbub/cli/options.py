@@ -238,17 +238,20 @@ def parse_separator(text: str) -> str:
 
 
 def parse_group_keys(options: Iterable[str], tables: Mapping[str, "Table"]) -> dict[str, Sequence[Any]]:
-    """Parse group keys: `region=North,South`, `ward=1:12`, `town=@towns.txt`; each of its column's type."""
+    """Parse group keys: `region=North,South`, `ward=1:12`, `town=@towns.txt`, each of its column's type."""
     from hubbub.config_values import parse_keys, read_key_texts
-    from hubbub.engines.schema import Kind
+    from hubbub.engines.schema import Kind, WrittenKey
 
     out: dict[str, Sequence[Any]] = {}
     for name, text in parse_pairs(options, "--keys", "region=North,South", comma=False):
         texts = read_key_texts(text, name)
-        kind = _kind_of_column(name, tables) or _guess_kind(texts)
-        out[name] = (
-            texts if isinstance(texts, range) and kind is Kind.NUMBER else parse_keys(texts, name, kind)
-        )
+        kind = _kind_of_column(name, tables)
+        if isinstance(texts, range) and kind in {Kind.NUMBER, None}:
+            out[name] = texts
+        elif kind is None:  # an expression's: only the query knows its type
+            out[name] = [WrittenKey(each) for each in texts]
+        else:
+            out[name] = parse_keys(texts, name, kind)
     return out
 
 
@@ -288,15 +291,3 @@ def _kind_of_column(name: str, tables: Mapping[str, "Table"]) -> "Kind | None":
     columns = [column for table in tables.values() for column in table.columns]
     kinds = {column.kind for column in columns if column.name.lower() == name.lower()}
     return kinds.pop() if len(kinds) == 1 else None
-
-
-def _guess_kind(texts: Iterable[Any]) -> "Kind":
-    """Guess the type of keys of an expression, such as a month: numbers, if all of them are."""
-    from hubbub.engines.schema import Kind
-
-    try:
-        for text in texts:
-            Decimal(text)
-    except InvalidOperation:
-        return Kind.TEXT
-    return Kind.NUMBER

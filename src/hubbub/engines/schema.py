@@ -10,8 +10,10 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import islice
 from typing import Any, final, overload
@@ -33,6 +35,7 @@ __all__ = [
     "Kind",
     "Magnitude",
     "Table",
+    "WrittenKey",
     "are_bounds_usable",
     "declare_bounds",
     "find_bounds_kind",
@@ -42,6 +45,7 @@ __all__ = [
     "parse_bounds",
     "parse_group_key",
     "parse_group_keys",
+    "read_key",
     "refuse_duplicate_names",
     "split_into_batches",
 ]
@@ -356,13 +360,37 @@ def _parse_plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
     return ()
 
 
+@final
+class WrittenKey(str):
+    """A group key as somebody typed it: the query decides whether `2019` is a number or a text."""
+
+    __slots__ = ()
+
+
+def read_key(text: str, kind: Kind) -> Key:
+    """Return the key of this kind that a text spells: 2.5, true, 2026-11-15; raises ValueError if none."""
+    try:
+        if kind is Kind.NUMBER:
+            return float(Decimal(text))
+        if kind is Kind.BOOLEAN:
+            return {"true": True, "false": False}[text.lower()]
+    except (InvalidOperation, KeyError):
+        raise ValueError(kind) from None
+    if kind is Kind.DATE:
+        return date.fromisoformat(text)
+    return datetime.fromisoformat(text) if kind is Kind.TIMESTAMP else str.__str__(text)
+
+
 def parse_group_key(value: Any, name: str, kind: Kind) -> Key:
-    """One group key, as the engine holds it: of the kind's own Python type, and of no other.
+    """One group key, as the engine holds it: of the kind's own Python type, or a text that spells a date.
 
     Keys that differ here differ in the engine too; a value finer than the engine's type is refused.
     """
     if value is None:
         return None
+    if isinstance(value, WrittenKey) or (isinstance(value, str) and kind in {Kind.DATE, Kind.TIMESTAMP}):
+        with suppress(ValueError):
+            value = read_key(value, kind)
     if kind in {Kind.DATE, Kind.TIMESTAMP}:
         parsed = _parse_datetime(value, kind)
         if parsed is not None:
@@ -382,10 +410,15 @@ def parse_group_key(value: Any, name: str, kind: Kind) -> Key:
         why="no row could ever have it"
         if kind is not Kind.NUMBER
         else "numbers are doubles of at most 2^200 in size: no row could ever have it",
-        fix=f"pass keys of kind {kind.value}, or declare another kind for {name}",
+        fix=f"pass keys of kind {kind.value}{_SPELLINGS.get(kind, '')}",
     )
 
 
+_SPELLINGS = {
+    Kind.DATE: ", such as 2026-11-15",
+    Kind.TIMESTAMP: ", such as 2026-11-15T12:00:00",
+    Kind.BOOLEAN: ": true or false",
+}
 _DATETIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "microsecond")
 
 
