@@ -12,7 +12,7 @@ from rich.table import Table
 
 from hubbub.cli.terminal import escaped, is_quiet, make_console, print_line, to_json, write_stdout
 from hubbub.errors import HubbubError, InvalidInput
-from hubbub.escaping import escape_json
+from hubbub.escaping import escape_json, escape_lines
 from hubbub.output_files import check_output_path, write_output
 from hubbub.report.exports import ENDINGS, check_format, render_bytes, render_text
 from hubbub.report.tables import align_rows, describe_plan, format_rows
@@ -170,9 +170,12 @@ def _not_written(problem: Exception, *, is_stored: bool) -> InvalidInput:
 
 def _print_result(result: "Result", cost: list[str], form: str) -> None:
     if form != "table":
-        write_stdout(
-            escape_json(render_text(result, form, cost)) if form in _JSON else render_text(result, form, cost)
-        )
+        text = render_text(result, form, cost)
+        if form in _JSON:
+            text = escape_json(text)
+        elif sys.stdout.isatty():  # a file has the keys as they are; a terminal would obey them
+            text = escape_lines(text)
+        write_stdout(text)
         return
     _print_table(result)
     if not len(result) and (is_quiet() or "nothing shown" not in result.facts):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
-from hubbub.report.pages import html_text, render_page
+from hubbub.report.pages import html_text, markdown_text, render_page
 from hubbub.report.tables import describe_facts, format_rows
 
 if TYPE_CHECKING:
@@ -165,9 +165,23 @@ def _csv(result: "Result") -> str:
     paper = io.StringIO()
     writer = csv.writer(paper, lineterminator="\n")
     cells = shown_cells(result)
-    writer.writerow(cells)
-    writer.writerows(zip(*cells.values(), strict=True))
+    writer.writerow(map(_csv_text, cells))
+    writer.writerows(zip(*(map(_csv_text, column) for column in cells.values()), strict=True))
     return paper.getvalue()
+
+
+def _csv_text(value: Any) -> Any:
+    """A text that a spreadsheet would compute as a formula begins with an apostrophe, which makes it a text.
+
+    Keys may be anybody's words. Texts that are numbers stay as they are, and so do other formats.
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _rows(result: "Result") -> Iterator[dict[str, Any]]:
@@ -205,20 +219,15 @@ def _markdown(result: "Result", cost: Sequence[str]) -> str:
     head, *rows = format_rows(result)
     is_number = [each for column in result.columns for each in _alignments(column)]
     rule = "|".join("---:" if number else "---" for number in is_number)
-    lines = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in (head, *rows)]
+    lines = ["| " + " | ".join(map(markdown_text, row)) + " |" for row in (head, *rows)]
     lines.insert(1, f"|{rule}|")
-    notes = [f"- {_markdown_cell(line)}" for line in (cost or describe_facts(result.facts))]
+    notes = [f"- {markdown_text(line)}" for line in (cost or describe_facts(result.facts))]
     return "\n".join([*lines, "", *notes]) + "\n"
 
 
 def _alignments(column: "ResultColumn") -> list[bool]:
     """Whether each shown column of a column is aligned as a number."""
     return [column.is_integer] if column.low is None else [True, False]
-
-
-def _markdown_cell(text: str) -> str:
-    plain = escape(text).replace("\\", "\\\\").replace("|", "\\|")
-    return plain.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_").replace("`", "\\`")
 
 
 def render_html(result: "Result", cost: Sequence[str] = ()) -> str:

@@ -1,7 +1,7 @@
 """What the entries of an account add up to: the room that is left, by charges and by datasets."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -11,7 +11,7 @@ from hubbub.accounting.codec import canonical_json
 from hubbub.ledger.account import LedgerAccount
 from hubbub.ledger.entries import OWNER, Entry, EntryKind, read_charge, read_loss, refuse_malformed
 
-__all__ = ["History", "Moment", "bars", "share_left"]
+__all__ = ["History", "Moment", "bars", "count_mechanisms", "epsilon_alone", "share_left"]
 
 _WIDTH = 40
 _STEPS = 12
@@ -52,6 +52,7 @@ class History:
     head: str | None = None
     last: Entry | None = None
     first_moment: str | None = None
+    is_closed: bool = False
     payer: str = OWNER
     """The analyst who pays; empty for the account itself."""
     _datasets: dict[str, Counter[PrivacyLoss]] = field(default_factory=dict)
@@ -64,11 +65,21 @@ class History:
 
     @classmethod
     @refuse_malformed()
-    def of(cls, account: LedgerAccount, *, keep: bool = False) -> "History":
-        """Read the entries of an account; `keep` the charges."""
+    def of(cls, account: LedgerAccount, *, keep: bool = False, until: int | None = None) -> "History":
+        """Read the entries of an account.
+
+        Args:
+            account: the account.
+            keep: whether to keep the charges.
+            until: the last entry to read, of the owner's account; all of them if omitted.
+        """
         history = cls(account.privacy_filter, payer=account.analyst)
         for entry in account.entries():
+            if until is not None and entry.number > until:
+                break
             history._add(entry, keep=keep)
+        if until is not None:
+            history.total = history._state
         return history
 
     def _add(self, entry: Entry, *, keep: bool) -> None:
@@ -84,6 +95,7 @@ class History:
             self.words.append(f"an account of another unit also pays for the rows of {body['dataset']}")
         elif entry.kind == EntryKind.CLAIM and body.get("new_rows"):
             self.words.append(f"no other account pays for the rows of {body['dataset']}")
+        self.is_closed |= entry.kind == EntryKind.CLOSE
         if entry.kind == EntryKind.NONPRIVATE_ACCESS:
             self.accesses.append(entry)
         if entry.kind == EntryKind.RESTORE and body.get("fits"):
@@ -108,15 +120,7 @@ class History:
 
     def by_dataset(self) -> dict[str, Fraction]:
         """About the ε of each dataset's charges by themselves, at the account's δ: as if fixed beforehand."""
-        return {name: self._alone(losses) for name, losses in self._datasets.items() if name}
-
-    def _alone(self, losses: Mapping[PrivacyLoss, int]) -> Fraction:
-        state = PrivacyFilter(self.total)
-        for loss, times in losses.items():
-            state, fitting = state.charge_times(loss, times)
-            if fitting < times:
-                return self.total.epsilon  # all charges together keep the budget
-        return state.spent().epsilon
+        return {name: epsilon_alone(self.total, losses) for name, losses in self._datasets.items() if name}
 
     def burn_down(self) -> list[Moment]:
         """The room for one more charge, at about a dozen moments, the last charge among them."""
@@ -143,11 +147,25 @@ class History:
 
     def mechanisms(self) -> dict[str, int]:
         """Which mechanisms were charged, and how often: the kinds of the parts of all losses."""
-        counts: Counter[str] = Counter()
-        for entry in self.charges:
-            kinds = _kinds(entry.body["loss"]["alternatives"])
-            counts.update(kinds)
-        return dict(sorted(counts.items()))
+        return count_mechanisms(entry.body["loss"] for entry in self.charges)
+
+
+def epsilon_alone(budget: PrivacyFilter, losses: Mapping[PrivacyLoss, int]) -> Fraction:
+    """Return about the ε of some charges by themselves, at the budget's δ: as if fixed beforehand."""
+    state = PrivacyFilter(budget)
+    for loss, times in losses.items():
+        state, fitting = state.charge_times(loss, times)
+        if fitting < times:
+            return budget.epsilon  # all charges together keep the budget
+    return state.spent().epsilon
+
+
+def count_mechanisms(losses: Iterable[Any]) -> dict[str, int]:
+    """Return which kinds of events stored losses have, and in how many of them each is."""
+    counts: Counter[str] = Counter()
+    for loss in losses:
+        counts.update(_kinds(loss["alternatives"]))
+    return dict(sorted(counts.items()))
 
 
 def _kinds(part: Any) -> set[str]:

@@ -1,8 +1,8 @@
 """The privacy label of an account or of one release, as facts: who is protected, how, and at what cost.
 
 The format is that of label.schema.json, beside this file. `label_pages` renders it, `label_check` checks it.
-Everything in it is in the ledger's entries or stated by the owner: no stored answer is read, so that nobody
-learns from a label what somebody else was released.
+Everything in it is in the ledger's entries or stated by the owner, or restates that: no stored answer is
+read, so that nobody learns from a label what somebody else was released.
 """
 
 import math
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hubbub.accounting import PrivacyLoss
+from hubbub.accounting import PrivacyFilter, PrivacyLoss
 from hubbub.accounting.codec import canonical_json
 from hubbub.errors import InvalidInput
 from hubbub.ledger.account import LedgerAccount
@@ -21,9 +21,17 @@ from hubbub.ledger.signing import sign_text
 from hubbub.numbers import format_down, format_up
 from hubbub.report.history import History
 from hubbub.report.registry import NOT_STATED, deployment, guarantees, stated
-from hubbub.unit import Unit
 
-__all__ = ["FORMAT", "describe_promise", "label", "signed_label", "signed_part", "state_epsilon"]
+__all__ = [
+    "FORMAT",
+    "describe_budgets",
+    "describe_promise",
+    "label",
+    "restate",
+    "signed_label",
+    "signed_part",
+    "state_epsilon",
+]
 
 FORMAT = "hubbub label/2"
 _FROM_WHOM = (
@@ -42,7 +50,11 @@ _NOT_COVERED = (
 
 @refuse_malformed()
 def label(
-    account: LedgerAccount, about: Mapping[str, str] | None = None, *, release: int | None = None
+    account: LedgerAccount,
+    about: Mapping[str, str] | None = None,
+    *,
+    release: int | None = None,
+    until: int | None = None,
 ) -> dict[str, Any]:
     """Return the facts, as JSON can hold them; free of data.
 
@@ -50,11 +62,14 @@ def label(
         account: the account.
         about: what the owner states, by the names of `[about]` in hubbub.toml.
         release: the entry of a charge: the label is of that release alone, within its account.
+        until: the last entry that it covers, as if it had been made then, but for analysts' budgets and
+            other windows; all of them if omitted.
 
     Guarantee: a function of the ledger's entries and of what the owner states.
     """
-    history = History.of(account, keep=True)
-    total, left, reading = history.total, account.remaining(), history.total.spent()
+    history = History.of(account, keep=True, until=until)
+    total, reading = history.total, history.total.spent()
+    left = account.remaining() if until is None else total.remaining()
     charges = [entry for entry in history.charges if release in {None, entry.number}]
     if release is not None and not charges:
         raise InvalidInput(
@@ -62,36 +77,29 @@ def label(
             why="a label describes a charged release",
             fix="see hubbub ledger list",
         )
-    statements = stated(about)
-    return {
+    unit = account.unit
+    facts: dict[str, Any] = {
         "format": FORMAT,
         "scope": "account" if release is None else "release",
         "made": utc_now(),
         "account": account.name,
-        "title": account.family if statements["name"] == NOT_STATED else statements["name"],
-        "unit": account.unit.name,
-        "neighbours": account.unit.neighbours.value,
-        "unit description": f"Neighbouring databases differ in all rows of {account.unit}.",
-        "from whom": _FROM_WHOM,
-        "model": "central model",
-        "definition": "pure differential privacy" if total.delta == 0 else "approximate differential privacy",
-        "promise": {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)},
-        "promise in words": describe_promise(account.unit, total.epsilon, total.delta),
+        "family": account.family,
+        "unit column": unit.key,
+        "window": None if unit.window is None else str(unit.window),
+        "neighbours": unit.neighbours.value,
+        "filter": type(total)(total).to_json(),
         "spent": {"epsilon": format_up(reading.epsilon), "delta": format_up(reading.delta)},
         "left": {"epsilon": format_down(left.epsilon), "delta": format_down(left.delta)},
-        **({} if account.unit.window is None else {"lifetime": account.lifetime_loss().describe()}),
-        "composition": "adaptive: a privacy filter of sums of (ε, δ), then of Gaussian or Rényi curves",
-        "filter": type(total)(total).to_json(),
-        "analysts": {
-            who: {"epsilon": format_up(theirs.epsilon), "delta": format_up(theirs.delta)}
-            for who, theirs in account.analysts().items()
-        },
+        **({} if unit.window is None else {"lifetime": account.lifetime_loss().describe()}),
+        "analysts": describe_budgets(account.analysts()),
         "datasets": {name: format_up(epsilon) for name, epsilon in history.by_dataset().items()},
         "versions": history.versions,
-        "non-private accesses": len(history.accesses),
+        "charges": history.count,
+        "first charge": history.first_moment,
+        "mechanisms": history.mechanisms(),
         "times of non-private accesses": [entry.timestamp for entry in history.accesses],
         "owner assertions": history.words,
-        "closed": account.is_closed,
+        "closed": history.is_closed,
         "burn-down": [
             {"charges": each.charges, "when": each.when, "left": round(each.left, 4)}
             for each in history.burn_down()
@@ -103,12 +111,52 @@ def label(
             {"entry": entry.number, "loss": entry.body["loss"], "charged": entry.body["charged"]}
             for entry in history.restores
         ],
-        "not covered": list(_NOT_COVERED),
-        "deployment": deployment(account, history, about),
-        "NIST SP 800-226": guarantees(account, history, about),
-        "not stated": [name for name, text in statements.items() if text == NOT_STATED],
+        "stated": dict(about or {}),
         "head": history.head,
         "entries": history.entries,
+    }
+    return {**facts, **restate(facts)}
+
+
+def describe_budgets(filters: Mapping[str, PrivacyFilter]) -> dict[str, dict[str, str]]:
+    """Return the budget of each analyst."""
+    return {
+        who: {"epsilon": format_up(each.epsilon), "delta": format_up(each.delta)}
+        for who, each in filters.items()
+    }
+
+
+def restate(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that a label says in words or says twice, from its other facts: readers can check it.
+
+    Args:
+        facts: a label, or the part of it that the ledger and the owner give; not trusted.
+    """
+    budget = PrivacyFilter.from_json(facts["filter"])
+    statements = stated(facts["stated"])
+    promise = {"epsilon": format_up(budget.epsilon), "delta": format_up(budget.delta)}
+    is_row, window = facts["unit column"] is None, facts["window"]
+    unit = ("row" if is_row else facts["unit column"]) + ("" if window is None else f" × window ({window})")
+    words = {
+        "unit": unit,
+        "title": facts["family"] if statements["name"] == NOT_STATED else statements["name"],
+        "unit description": f"Neighbouring databases differ in {'' if is_row else 'all rows of '}one {unit}, "
+        f"{facts['neighbours']}.",
+        "from whom": _FROM_WHOM,
+        "model": "central model",
+        "definition": f"{'pure' if budget.delta == 0 else 'approximate'} differential privacy",
+        "promise": promise,
+        "promise in words": describe_promise(unit, budget.epsilon, budget.delta, is_row=is_row),
+        "composition": "adaptive: a privacy filter of sums of (ε, δ), then of Gaussian or Rényi curves",
+        "non-private accesses": len(facts["times of non-private accesses"]),
+        "not covered": list(_NOT_COVERED),
+        "not stated": [name for name, text in statements.items() if text == NOT_STATED],
+    }
+    known = {**facts, **words}
+    return {
+        **words,
+        "deployment": deployment(known, facts["stated"]),
+        "NIST SP 800-226": guarantees(known, facts["stated"]),
     }
 
 
@@ -145,14 +193,13 @@ def state_epsilon(loss: PrivacyLoss, delta: Fraction) -> tuple[str, str]:
     return format_up(loss.epsilon(delta) if delta else epsilon), format_up(delta)
 
 
-def describe_promise(unit: Unit, epsilon: Fraction, delta: Fraction) -> list[str]:
+def describe_promise(who: str, epsilon: Fraction, delta: Fraction, *, is_row: bool = False) -> list[str]:
     """Return what (ε, δ) means for one person, in plain words.
 
-    >>> describe_promise(Unit("patient"), Fraction(1), Fraction(0))[0]
+    >>> describe_promise("patient", Fraction(1), Fraction(0))[0]
     'What was released would have been released without any one patient, too, at most 2.72 times less likely.'
     """
     loss = PrivacyLoss.pure(epsilon)
-    who = "row" if unit.key is None else unit.name
     ratio = f"at most {format_up(_exp_up(epsilon), 3)} times less likely"
     sure = format_up(100 * loss.posterior(Fraction(1, 2)).upper_bound, 3)
     rare = format_up(100 * loss.posterior(Fraction(1, 100)).upper_bound, 3)
@@ -163,8 +210,8 @@ def describe_promise(unit: Unit, epsilon: Fraction, delta: Fraction) -> list[str
         f"suspicion of 1 %, at most {rare} %."
     )
     lines.append(
-        f"This is about what a {who}'s own rows give away. It does not depend on what others know, and no "
-        "later analysis of the releases can undo it."
+        f"This is about what {'one row gives' if is_row else f'the rows of one {who} give'} away. It does "
+        "not depend on what others know, and no later analysis of the releases can undo it."
     )
     if delta:
         lines.append(

@@ -5,26 +5,47 @@ machine or the owner knows is said to be unchecked.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hubbub.accounting import PrivacyFilter, PrivacyLoss
+from hubbub.accounting.codec import canonical_json
 from hubbub.errors import HubbubError
+from hubbub.escaping import escape
 from hubbub.ledger import Ledger
-from hubbub.ledger.entries import EntryKind, read_charge, read_loss
+from hubbub.ledger.entries import OWNER, read_charge, read_loss
 from hubbub.ledger.signing import check_text_signature
 from hubbub.numbers import format_down, format_up
-from hubbub.report.history import share_left
-from hubbub.report.label import FORMAT, signed_part, state_epsilon
+from hubbub.report.history import count_mechanisms, epsilon_alone, share_left
+from hubbub.report.label import FORMAT, describe_budgets, label, restate, signed_part, state_epsilon
 
 __all__ = ["LabelFinding", "LabelReport", "check_label"]
 
 _SLACK = 1e-4
 """The burn-down of a label has four digits."""
+_FIELDS = {
+    *(
+        "format",
+        "scope",
+        "made",
+        "account",
+        "family",
+        "unit",
+        "unit column",
+        "window",
+        "neighbours",
+        "filter",
+    ),
+    *("spent", "left", "lifetime", "analysts", "datasets", "versions", "charges", "first charge"),
+    *("mechanisms", "times of non-private accesses", "owner assertions", "closed", "burn-down", "releases"),
+    *("restores", "stated", "head", "entries", "signature"),
+}
+"""What the ledger and the owner give; all else restates it."""
 _UNCHECKED = (
-    "that no release is missing, and that entries are what they were: this takes the ledger (--ledger)",
+    "that nothing is missing, and that entries and analysts' budgets are as stated: this takes --ledger",
     "that the mechanisms ran as stated, on the rows of these people: this takes the machine and its code",
     "what the owner states: names, purposes, who is trusted, how bounds and limits were chosen",
 )
@@ -64,10 +85,11 @@ def check_label(
         public_key: the signer's public key, from elsewhere than the label; that of the label if omitted.
         ledger: the ledger of the account, if it is there.
 
-    Guarantee: if the report is OK, every ε, the budget and the totals are those of the stated mechanisms.
+    Guarantee: if the report is OK, every ε, the budget, the totals and the sentences about them are those of
+        the stated mechanisms; with the ledger, all but what the owner states is what its entries say.
     """
     try:
-        facts = json.loads(text)
+        facts = json.loads(text, object_pairs_hook=_read_object, parse_constant=_refuse_constant)
         if not isinstance(facts, dict) or facts["format"] != FORMAT:
             raise ValueError  # noqa: TRY301 - one error for all causes
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -75,6 +97,7 @@ def check_label(
     findings = [
         _check(_check_releases, facts, "the releases cannot be read"),
         _check(_check_totals, facts, "the budget and the charges cannot be read"),
+        _check(_check_words, facts, "the facts of which it speaks cannot be read"),
         _check(
             lambda all_of_it: _check_signature(all_of_it, public_key), facts, "the signature cannot be read"
         ),
@@ -89,6 +112,18 @@ def check_label(
         )
         findings += [LabelFinding("not checked", each) for each in _UNCHECKED[1:]]
     return LabelReport(tuple(findings))
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object that says everything once: of two values, one reader may see the first, another the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(found)
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
 
 
 def _check(
@@ -112,6 +147,8 @@ def _check_releases(facts: Mapping[str, Any]) -> LabelFinding:
                 f"entry {each['entry']}: its mechanisms cost ε = {epsilon} at δ = {at}, and it says another",
             )
     count = len(facts["releases"])
+    if facts["scope"] != "account" and (facts["scope"] != "release" or count != 1):
+        return LabelFinding("FAILED", "scope: it is neither the label of an account nor of one release")
     return LabelFinding(
         "OK", f"the ε of {count} {'release' if count == 1 else 'releases'}, from the mechanisms"
     )
@@ -124,11 +161,16 @@ def _check_totals(facts: Mapping[str, Any]) -> LabelFinding:
     if facts["promise"] != promise or state != PrivacyFilter(state):
         return LabelFinding("FAILED", f"the budget is ε = {promise['epsilon']}, δ = {promise['delta']}")
     if facts["scope"] != "account":
-        return LabelFinding("not checked", "what all releases add up to: this is the label of one of them")
+        return LabelFinding(
+            "not checked",
+            "what is spent and left, to which all releases add up: this is the label of one of them",
+        )
     moments = {each["charges"]: each["left"] for each in facts["burn-down"]}
     if len(moments) < len(facts["burn-down"]):
         return LabelFinding("FAILED", "the burn-down has two figures for one number of charges")
-    count = 0
+    count, datasets = 0, dict[str, Counter[PrivacyLoss]]()
+    for each in facts["releases"]:
+        datasets.setdefault(each["dataset"], Counter())[read_loss(each["mechanisms"])] += 1
     for number, loss, stored, is_release in _charges(facts):
         charge = read_charge(stored)
         if not state.certifies(loss, charge) or (after := state.after(loss, charge)) is None:
@@ -148,8 +190,13 @@ def _check_totals(facts: Mapping[str, Any]) -> LabelFinding:
             return LabelFinding(
                 "FAILED", f"{name}: the charges give ε = {figures['epsilon']}, not what it says"
             )
-    if moments:
-        return LabelFinding("FAILED", "the burn-down has charges that the label does not list")
+    if moments or facts["charges"] != count:
+        return LabelFinding("FAILED", "it has, or counts, charges that it does not list")
+    if facts["mechanisms"] != count_mechanisms(each["mechanisms"] for each in facts["releases"]):
+        return LabelFinding("FAILED", "mechanisms: they are not those of the releases")
+    alone = {name: format_up(epsilon_alone(state, losses)) for name, losses in datasets.items() if name}
+    if facts["datasets"] != alone:
+        return LabelFinding("FAILED", "datasets: their ε is not that of their releases")
     return LabelFinding("OK", f"the charges fit the budget, and add up to ε = {stated['spent']['epsilon']}")
 
 
@@ -159,6 +206,18 @@ def _charges(facts: Mapping[str, Any]) -> Iterator[tuple[int, PrivacyLoss, Any, 
     charges += [(each["entry"], each["loss"], each["charged"], False) for each in facts["restores"]]
     for number, loss, charged, is_release in sorted(charges, key=lambda each: each[0]):
         yield number, read_loss(loss), charged, is_release
+
+
+def _check_words(facts: Mapping[str, Any]) -> LabelFinding:
+    """All that is said in words, or twice, and that there is nothing else."""
+    again = restate(facts)
+    for name, value in again.items():
+        if canonical_json(facts[name]) != canonical_json(value):
+            return LabelFinding("FAILED", f"{name}: the label's own figures say otherwise")
+    others = set(facts) - set(again) - _FIELDS
+    if others:
+        return LabelFinding("FAILED", f"{escape(min(others))[:40]}: no label has such a field")
+    return LabelFinding("OK", f"what is said in words: ε = {again['promise']['epsilon']} is promised")
 
 
 def _check_signature(facts: Mapping[str, Any], public_key: str | Path | None) -> LabelFinding:
@@ -180,27 +239,20 @@ def _check_signature(facts: Mapping[str, Any], public_key: str | Path | None) ->
 
 
 def _check_ledger(facts: Mapping[str, Any], ledger: Ledger) -> LabelFinding:
-    """The chain up to the label's head, and every release in it."""
+    """The chain up to the label's head, and the label again from its entries up to there."""
     report = ledger.verify(facts["head"])
     if not report.ok:
         return LabelFinding("FAILED", f"the ledger: {report.problem}")
-    listed = {each["entry"]: each for each in facts["releases"]}
-    for entry in ledger.entries():
-        if entry.number > facts["entries"]:
-            break
-        if entry.account != facts["account"] or entry.kind != EntryKind.CHARGE:
-            continue
-        own, body = listed.pop(entry.number, None), entry.body
-        if own is None and facts["scope"] == "account":
-            return LabelFinding("FAILED", f"entry {entry.number} is a charge that the label leaves out")
-        if own is not None and (
-            (own["what"], own["when"], own["who"])
-            != (body["description"], entry.timestamp, entry.analyst or "owner")
-            or (own["mechanisms"], own["plan"]) != (body["loss"], body.get("plan", []))
-        ):
-            return LabelFinding("FAILED", f"entry {entry.number} is another in the ledger")
-    if listed:
-        return LabelFinding("FAILED", "a release is not in the ledger")
-    return LabelFinding(
-        "OK", f"the chain of {report.entries} entries has the label's head, and every release"
-    )
+    until, name = facts["entries"], facts["account"]
+    release = None if facts["scope"] == "account" else facts["releases"][0]["entry"]
+    again = label(ledger.account(name), facts["stated"], release=release, until=until)
+    budgets = {who: each for (account, who), each in ledger.filters_at(until).items() if account == name}
+    again["analysts"] = describe_budgets({who: each for who, each in budgets.items() if who != OWNER})
+    more = report.entries - until
+    if more and "lifetime" in facts:  # of other windows, too, which went on
+        again |= restate({**again, "lifetime": facts["lifetime"]}) | {"lifetime": facts["lifetime"]}
+    for field, value in again.items():
+        if field != "made" and canonical_json(facts[field]) != canonical_json(value):
+            return LabelFinding("FAILED", f"{field}: the ledger says otherwise")
+    since = f"; the ledger has {more} more since" if more else ""
+    return LabelFinding("OK", f"the label again from {until} entries of the ledger, whose chain holds{since}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hubbub.escaping import escape, escape_json
-from hubbub.report.pages import html_text, render_page
+from hubbub.report.pages import html_text, markdown_text, render_page
 from hubbub.report.registry import NOT_STATED
 
 __all__ = ["label_html", "label_markdown", "label_text", "label_yaml"]
@@ -58,7 +58,8 @@ def _accesses(facts: Facts) -> str:
 def _release_lines(release: Facts) -> list[tuple[str, str]]:
     """How a release was made, a line each."""
     at = f" at δ = {release['delta']}" if release["delta"] != "0" else ""
-    lines = [("cost", f"ε = {release['epsilon']}{at} ({release['loss']})")]
+    cost = f"ε = {release['epsilon']}{at}"
+    lines = [("cost", cost if release["loss"] == cost else f"{cost} ({release['loss']})")]
     for part in release["plan"]:
         lines += [("mechanism", text) for text in part["mechanisms"]]
         bounds = part["contribution bounds"]
@@ -83,13 +84,14 @@ def _release_lines(release: Facts) -> list[tuple[str, str]]:
     return lines
 
 
-def _statements(section: Facts) -> list[tuple[str, str]]:
+def _statements(section: Facts, within: str = "") -> list[tuple[str, str]]:
     """The fields of a registry that have a value."""
     lines = []
-    for name, value in section.items():
-        if isinstance(value, Mapping) and name not in {"privacy_parameters", "bound_on_output_distance"}:
-            lines += _statements(value)
+    for field, value in section.items():
+        if isinstance(value, Mapping) and field not in {"privacy_parameters", "bound_on_output_distance"}:
+            lines += _statements(value, f"{field}_")
             continue
+        name = f"{within}{field}" if field == "name" else field
         text = _price(value) if isinstance(value, Mapping) else str(value)
         if text and NOT_STATED not in text:
             lines.append((name.replace("_", " "), text))
@@ -195,32 +197,33 @@ def _release_article(release: Facts) -> str:
 
 def label_markdown(facts: Facts) -> str:
     """Render the label as Markdown."""
-    lines = [f"# {_mark(_title(facts))}", ""]
-    lines += [f"> {_mark(line)}" for line in facts["promise in words"]]
+    lines = [f"# {markdown_text(_title(facts))}", ""]
+    lines += [f"> {markdown_text(line)}" for line in facts["promise in words"]]
     lines += ["", "## Who is protected, and how", "", *_table(_overview(facts))]
     lines += ["", f"## {_release_heading(facts)}"]
     for each in facts.get("releases", ()):
         when = each["when"][:16].replace("T", " ")
-        lines += ["", f"### Entry {each['entry']}, {when} UTC, {_mark(each['who'])}", ""]
+        lines += ["", f"### Entry {each['entry']}, {when} UTC, {markdown_text(each['who'])}", ""]
         # Indented: a fence in the question could not end it.
         lines += [f"    {escape(' '.join(each['what'].split()))}", "", *_table(_release_lines(each))]
-    lines += ["", "## What is not covered", "", *(f"- {_mark(each)}" for each in facts["not covered"])]
+    lines += [
+        "",
+        "## What is not covered",
+        "",
+        *(f"- {markdown_text(each)}" for each in facts["not covered"]),
+    ]
     for key, name in _SECTIONS.items():
         lines += ["", f"## {name}", "", *_table(_statements(facts[key]))]
-    lines += ["", "---", "", *(f"{_mark(line)}\n" for line in _footer(facts))]
+    lines += ["", "---", "", *(f"{markdown_text(line)}\n" for line in _footer(facts))]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _table(lines: Sequence[tuple[str, str]]) -> list[str]:
-    return ["| | |", "|---|---|", *(f"| {_mark(name)} | {_mark(text)} |" for name, text in lines)]
-
-
-def _mark(text: str) -> str:
-    """Text in Markdown that is nothing but text."""
-    plain = escape(text).replace("\\", "\\\\").replace("<", "&lt;")
-    for sign in "|*_`[]":
-        plain = plain.replace(sign, f"\\{sign}")
-    return plain
+    return [
+        "| | |",
+        "|---|---|",
+        *(f"| {markdown_text(name)} | {markdown_text(text)} |" for name, text in lines),
+    ]
 
 
 def label_text(facts: Facts) -> str:

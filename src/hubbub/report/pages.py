@@ -1,10 +1,10 @@
-"""HTML pages that stand alone: no other host, no script, dark and light, printable on A4."""
+"""HTML pages that stand alone: no other host, no script, dark and light, for A4; text in Markdown."""
 
 import html
 
 from hubbub.escaping import escape
 
-__all__ = ["html_text", "render_page"]
+__all__ = ["html_text", "markdown_text", "render_page"]
 
 _LIGHT = (
     "--ink:#1b1f24;--muted:#57606a;--line:#d8dee4;--paper:#fff;--card:#f6f8fa;--accent:#0b5cad;"
@@ -61,6 +61,21 @@ def html_text(text: object) -> str:
     '&lt;b&gt;'
     """
     return html.escape(escape(text))
+
+
+_MARKS = str.maketrans(
+    {**{sign: f"\\{sign}" for sign in "\\`*_[]|~#"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"}
+)
+
+
+def markdown_text(text: object) -> str:
+    r"""Return text in Markdown that is nothing but text: no link, no picture, no cell, no address to click.
+
+    >>> markdown_text("![a](http://b) | <i>")
+    '!\\[a\\](http&#58;//b) \\| &lt;i&gt;'
+    """
+    plain = escape(text).translate(_MARKS)
+    return plain.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
 
 
 def render_page(title: str, body: str) -> str:

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hubbub.errors import InvalidInput
-from hubbub.ledger.account import LedgerAccount
-from hubbub.numbers import format_up
-from hubbub.report.history import History
+from hubbub.unit import Neighbours
 
 __all__ = ["ABOUT", "NOT_STATED", "deployment", "guarantees", "stated"]
 
@@ -51,106 +49,100 @@ def stated(about: Mapping[str, str] | None) -> dict[str, str]:
     return {name: statements.get(name, NOT_STATED) for name in ABOUT}
 
 
-def deployment(
-    account: LedgerAccount, history: History, about: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """The fields of a deployment in OpenDP's registry, by their names there."""
-    facts, total, unit = stated(about), history.total, account.unit
-    parameters = {"epsilon": format_up(total.epsilon), "delta": format_up(total.delta)}
-    is_pure = total.delta == 0
-    window = unit.window
-    versions = ", ".join(dict.fromkeys(history.versions)) or "one"
-    exact = (
-        f"The owner had {len(history.accesses)} non-private accesses."
-        if len(history.accesses)
-        else "None are known."
-    )
+def deployment(facts: Mapping[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the fields of a deployment in OpenDP's registry, by their names there.
+
+    Args:
+        facts: what the label says of the account; see `label.restate`.
+        about: what the owner states.
+    """
+    statements, parameters = stated(about), dict(facts["promise"])
+    is_pure = parameters["delta"] == "0"
+    window, versions = facts["window"], facts["versions"]
+    accesses = len(facts["times of non-private accesses"])
+    exact = f"The owner had {accesses} non-private accesses." if accesses else "None are known."
+    is_added = Neighbours(facts["neighbours"]) is Neighbours.ADD_REMOVE
+    mechanisms = ", ".join(f"{name} ({count})" for name, count in facts["mechanisms"].items())
     return {
         "product": {
-            "name": facts["name"] if facts["name"] != NOT_STATED else account.family,
-            "data_curators": facts["curators"],
-            "intended_use": facts["use"],
-            "data_product_type": facts["kind"],
-            "data_product_region": facts["region"],
-            "data_product_sector": facts["sector"],
-            "description": facts["description"],
-            "publication_date": facts["published"]
-            if facts["published"] != NOT_STATED
-            else history.first_moment,
+            "name": facts["title"],
+            "data_curators": statements["curators"],
+            "intended_use": statements["use"],
+            "data_product_type": statements["kind"],
+            "data_product_region": statements["region"],
+            "data_product_sector": statements["sector"],
+            "description": statements["description"],
+            "publication_date": statements["published"]
+            if statements["published"] != NOT_STATED
+            else facts["first charge"],
         },
         "dp_flavor": {
             "name": "Pure DP" if is_pure else "Approximate DP",
-            "input_metric": "number of units added or removed"
-            if unit.neighbours.histogram_distance == 1
-            else "number of units substituted",
+            "input_metric": f"number of units {'added or removed' if is_added else 'substituted'}",
             "bound_on_input_distance": 1,
             "output_measure": "max divergence" if is_pure else "smoothed max divergence",
             "bound_on_output_distance": parameters,
-            "data_domain": facts["domain"],
-            "unprotected_quantities": f"{exact} Others: {facts['unprotected']}.",
+            "data_domain": statements["domain"],
+            "unprotected_quantities": f"{exact} Others: {statements['unprotected']}.",
         },
         "privacy_loss": {
-            "privacy_unit": unit.name,
-            "privacy_unit_description": f"Neighbouring databases differ in all rows of {unit}.",
+            "privacy_unit": facts["unit"],
+            "privacy_unit_description": facts["unit description"],
             "privacy_parameters": parameters,
-            "privacy_parameters_description": _parameters(account, history),
+            "privacy_parameters_description": _parameters(facts),
         },
         "model": {
             "model_name": "Central",
             "model_name_description": "One curator holds the rows; only noisy aggregates leave the engine.",
-            "actors": facts["actors"],
+            "actors": statements["actors"],
             "release_type": "Many releases",
-            "release_type_description": f"{history.count} charges so far; any time, within one budget.",
-            "data_source_type": "Dynamic"
-            if window is not None or len(set(history.versions)) > 1
-            else "Static",
-            "data_source_type_description": f"Versions: {versions}."
+            "release_type_description": f"{facts['charges']} charges so far; any time, within one budget.",
+            "data_source_type": "Dynamic" if window is not None or len(set(versions)) > 1 else "Static",
+            "data_source_type_description": f"Versions: {', '.join(dict.fromkeys(versions)) or 'one'}."
             + ("" if window is None else f" A budget for each window; this one: {window}."),
             "access_type": "Interactive",
             "access_type_description": "Questions may depend on earlier answers; a question has one answer.",
         },
         "accounting": {
-            "post_processing": facts["post_processing"],
+            "post_processing": statements["post_processing"],
             "composition": "Adaptive, by a privacy filter: sums of (ε, δ), then of Gaussian μ² or Rényi "
             "divergences; charges are recorded before they run, none is refunded.",
         },
         "implementation": {
-            "pre_processing_eda_hyperparameter_tuning": facts["tuning"],
-            "mechanisms": ", ".join(f"{name} ({count})" for name, count in history.mechanisms().items())
-            or "none yet",
-            "justification": facts["justification"],
+            "pre_processing_eda_hyperparameter_tuning": statements["tuning"],
+            "mechanisms": mechanisms or "none yet",
+            "justification": statements["justification"],
         },
-        "resources": {"sources": facts["sources"]},
+        "resources": {"sources": statements["sources"]},
     }
 
 
-def guarantees(
-    account: LedgerAccount, history: History, about: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """What NIST SP 800-226 asks of a guarantee, from the parameters down to how the data was collected."""
-    facts = stated(about)
+def guarantees(facts: Mapping[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what NIST SP 800-226 asks of a guarantee, from the parameters down to the data's collection.
+
+    Args: as those of `deployment`.
+    """
+    statements = stated(about)
     return {
-        "privacy parameters": _parameters(account, history),
-        "unit of privacy": f"{account.unit.name}; neighbours: {account.unit.neighbours.value}",
+        "privacy parameters": _parameters(facts),
+        "unit of privacy": f"{facts['unit']}; neighbours: {facts['neighbours']}",
         "correctness": "Mechanisms and sensitivities have proofs and tests; figures round up.",
         "utility": "Every answer has an interval, said before it is asked for and with the answer.",
-        "bias": facts["bias"],
+        "bias": statements["bias"],
         "query model": "Interactive: questions may depend on answers; one filter bounds all of them.",
         "trust model": "Central: the curator and the machine are trusted; analysts and readers are not.",
         "floating point": "Noise is added to integers by exact samplers; doubles appear last.",
         "side channels": "Time and memory are not protected.",
         "random numbers": "The operating system's cryptographic generator.",
         "access control": "A file is its owner's alone (0600); in PostgreSQL one role writes.",
-        "data security": facts["security"],
-        "data collection exposure": facts["collection"],
-        "non-private accesses": f"{len(history.accesses)} by the owner, recorded",
+        "data security": statements["security"],
+        "data collection exposure": statements["collection"],
+        "non-private accesses": f"{len(facts['times of non-private accesses'])} by the owner, recorded",
     }
 
 
-def _parameters(account: LedgerAccount, history: History) -> str:
-    total, reading = history.total, history.total.spent()
-    text = f"at most ε = {format_up(total.epsilon)}, δ = {format_up(total.delta)}"
-    text += f"; spent ε = {format_up(reading.epsilon)}, δ = {format_up(reading.delta)}"
-    if account.unit.window is not None:
-        text += f"; per window, and for a lifetime {account.lifetime_loss().describe()}"
-    return text
+def _parameters(facts: Mapping[str, Any]) -> str:
+    promise, spent = facts["promise"], facts["spent"]
+    text = f"at most ε = {promise['epsilon']}, δ = {promise['delta']}"
+    text += f"; spent ε = {spent['epsilon']}, δ = {spent['delta']}"
+    return text + (f"; per window, and for a lifetime {facts['lifetime']}" if "lifetime" in facts else "")
