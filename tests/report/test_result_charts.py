@@ -65,6 +65,52 @@ def test_second_key_makes_series_with_a_legend():
     assert 'class="s1"' in picture
 
 
+def test_counts_by_even_numbers_are_a_histogram_and_years_are_not():
+    ages = keys("age", [0.0, 10.0, 20.0, 30.0], Kind.NUMBER)
+    picture = Result((ages, counts("n", 4)), {}).svg()
+    assert picture.count('class="bar"') == picture.count('class="whisker"') == 4
+    assert "polyline" not in picture
+    uneven = keys("age", [0.0, 10.0, 25.0, 30.0], Kind.NUMBER)
+    assert "polyline" in Result((uneven, counts("n", 4)), {}).svg()
+
+
+def test_second_key_of_texts_is_a_colour_with_a_legend():
+    table = Result(
+        (
+            keys("region", ["North", "North", "South", "South"], Kind.TEXT),
+            keys("sex", ["f", "m"] * 2, Kind.TEXT),
+            counts("n", 4),
+        ),
+        {},
+    )
+    picture = table.svg()
+    assert texts(picture).count("North") == texts(picture).count("f") == 1
+    assert [picture.count(f'<rect class="{kind}"') for kind in ("f0", "f1", "bar")] == [3, 3, 0]
+
+
+def test_third_key_is_small_multiples_with_one_scale():
+    table = Result(
+        (
+            keys("region", ["North", "North", "South", "South"] * 2, Kind.TEXT),
+            keys("sex", ["f", "m"] * 4, Kind.TEXT),
+            keys("year", [2015.0] * 4 + [2016.0] * 4, Kind.NUMBER),
+            counts("n", 8),
+        ),
+        {},
+    )
+    words = texts(table.svg())
+    assert {"year: 2015", "year: 2016"} <= set(words)
+    assert words.count("8,000") > 1  # an axis' tick in each panel
+
+
+def test_many_intervals_are_a_band():
+    days = keys("day", [date.fromordinal(737000 + place) for place in range(400)], Kind.DATE)
+    picture = Result((days, counts("n", 400)), {}).svg()
+    assert picture.count("<polygon") == 1
+    assert "stroke-opacity" not in picture
+    assert {"2018-12", "2019-06"} & set(texts(picture)) or {"2019-01", "2019-07"} & set(texts(picture))
+
+
 def test_several_answers_are_panels_and_null_is_said():
     table = Result((REGIONS, counts("n", 3, missing=True), counts("m", 3)), {})
     picture = table.svg()

@@ -15,6 +15,7 @@ from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.numbers import Number, as_displayed, format_percent, format_up, parse_integer
 
 __all__ = [
+    "LEGEND_HEIGHT",
     "Axis",
     "Frame",
     "draw_burn_down",
@@ -23,6 +24,7 @@ __all__ = [
     "draw_tradeoff",
     "loss_distribution",
     "render_svg",
+    "svg_legend",
     "svg_line",
     "svg_text",
     "tradeoff_corners",
@@ -292,20 +294,34 @@ def _tick_name(value: float) -> str:
     return f"{value + 0.0:,.6g}"
 
 
-_STEPS_OF_TIME = (
-    *(60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600),
-    *(86400 * days for days in (1, 2, 7, 14, 30, 61, 91, 182, 365, 730, 1826, 3652)),
-)
+_STEPS_OF_TIME = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 14 * 86400)
+_MONTH = 30.5 * 86400
+_STEPS_OF_MONTHS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200)
 
 
 def _time_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Return up to five times within a span, by the hour, day or month, as long as it is."""
+    """Return up to seven times within a span, by the hour, day, month or year, as long as it is."""
     least = (high - low) / 6
-    step = next((each for each in _STEPS_OF_TIME if each >= least), _STEPS_OF_TIME[-1])
+    if least > _STEPS_OF_TIME[-1]:
+        return _month_ticks(low, high, least / _MONTH)
+    step = next(each for each in _STEPS_OF_TIME if each >= least)
     form = "%H:%M" if high - low < 86400 else "%d %b %H:%M" if step < 86400 else "%Y-%m-%d"
     first = math.ceil(low / step)
     ticks = [place * step for place in range(first, math.floor(high / step) + 1)][:7]
     return [(float(at), datetime.fromtimestamp(at, UTC).strftime(form)) for at in ticks]
+
+
+def _month_ticks(low: float, high: float, least: float) -> list[tuple[float, str]]:
+    """Return first days of months, or of years."""
+    step = next((each for each in _STEPS_OF_MONTHS if each >= least), _STEPS_OF_MONTHS[-1])
+    first, last = (datetime.fromtimestamp(end, UTC) for end in (low, high))
+    months = range(-(-(12 * first.year + first.month - 1) // step) * step, 12 * last.year + last.month, step)
+    ticks = []
+    for month in months:
+        at = datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC)
+        if low <= at.timestamp() <= high:
+            ticks.append((at.timestamp(), f"{at.year}" if step % 12 == 0 else f"{at.year}-{at.month:02d}"))
+    return ticks
 
 
 _SERIES = (
@@ -338,6 +354,7 @@ _STYLE = (
     ".hubbub .pale{stroke:#9aa4af}.hubbub .mark{stroke:#ff9c6b}.hubbub .dot{fill:#ff9c6b}"
     ".hubbub .whisker{stroke:#e6edf3}" + _series_style(_SERIES[1]) + "}"
 )
+LEGEND_HEIGHT = 20
 _WIDTH, _HEIGHT = 640, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 616, 64, 364
 
@@ -350,10 +367,27 @@ class Frame:
     about: str
     across: Axis
     up: Axis
+    series: Sequence[str] = ()
+    """The names of several series, for a legend above the plot."""
+
+    @property
+    def height(self) -> float:
+        """The height of the whole chart."""
+        return _HEIGHT + self._top - _TOP
+
+    @property
+    def _top(self) -> float:
+        return _TOP + (LEGEND_HEIGHT if self.series else 0)
+
+    @property
+    def _bottom(self) -> float:
+        return _BOTTOM + self._top - _TOP
 
     def render(self, *parts: str) -> str:
         """Return the whole chart."""
-        return render_svg(_HEIGHT, self.title, self.about, [*self._axes(), *parts])
+        return render_svg(
+            self.height, self.title, self.about, [*svg_legend(self.series), *self._axes(), *parts]
+        )
 
     def line(self, points: Iterable[tuple[float, float]], kind: str) -> str:
         """Draw a line through points."""
@@ -371,11 +405,15 @@ class Frame:
         """Fill the area that points enclose."""
         return f'<polygon class="area" points="{self._points(points)}"/>'
 
+    def band(self, points: Iterable[tuple[float, float]], kind: str) -> str:
+        """Fill the area of many intervals, in the colour of their series."""
+        return f'<polygon class="{kind}" fill-opacity=".25" points="{self._points(points)}"/>'
+
     def bar(self, at: float, width: float, height: float) -> str:
         """Draw a vertical bar that stands on the axis."""
         (left, top), (right, bottom) = (
-            self._to_pixels(at - 0.42 * width, height),
-            self._to_pixels(at + 0.42 * width, 0),
+            self._to_pixels(at - 0.42 * width, max(height, 0)),
+            self._to_pixels(at + 0.42 * width, min(height, 0)),
         )
         return _bar(left, top, max(1.0, right - left), bottom - top)
 
@@ -394,7 +432,7 @@ class Frame:
     def _axes(self) -> list[str]:
         parts = []
         for value, name in self.up.ticks():
-            down = _BOTTOM - self.up.share(value) * (_BOTTOM - _TOP)
+            down = self._bottom - self.up.share(value) * (self._bottom - self._top)
             parts += [
                 svg_line("grid", _LEFT, down, _RIGHT, down),
                 svg_text(_LEFT - 8, down + 4, name, 'class="small" text-anchor="end"'),
@@ -402,14 +440,14 @@ class Frame:
         for value, name in self.across.ticks():
             x = _LEFT + self.across.share(value) * (_RIGHT - _LEFT)
             parts += [
-                svg_line("axis", x, _BOTTOM, x, _BOTTOM + 5),
-                svg_text(x, _BOTTOM + 20, name, 'class="small" text-anchor="middle"'),
+                svg_line("axis", x, self._bottom, x, self._bottom + 5),
+                svg_text(x, self._bottom + 20, name, 'class="small" text-anchor="middle"'),
             ]
-        middle, height = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
+        middle, height = (_LEFT + _RIGHT) / 2, (self._top + self._bottom) / 2
         return [
             *parts,
-            f'<path class="axis" fill="none" d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}"/>',
-            svg_text(middle, _HEIGHT - 14, self.across.name, 'text-anchor="middle"'),
+            f'<path class="axis" fill="none" d="M{_LEFT} {self._top}V{self._bottom}H{_RIGHT}"/>',
+            svg_text(middle, self.height - 14, self.across.name, 'text-anchor="middle"'),
             svg_text(18, height, self.up.name, f'text-anchor="middle" transform="rotate(-90 18 {height})"'),
         ]
 
@@ -419,7 +457,7 @@ class Frame:
     def _to_pixels(self, x: float, y: float) -> tuple[float, float]:
         return (
             _LEFT + self.across.share(x) * (_RIGHT - _LEFT),
-            _BOTTOM - self.up.share(y) * (_BOTTOM - _TOP),
+            self._bottom - self.up.share(y) * (self._bottom - self._top),
         )
 
 
@@ -444,6 +482,18 @@ def render_svg(height: float, title: str, about: str, parts: Iterable[str]) -> s
 def svg_text(x: float, y: float, words: str, attributes: str) -> str:
     """Draw text, at a place in pixels."""
     return f'<text x="{x:.2f}" y="{y:.2f}" {attributes}>{html.escape(words)}</text>'
+
+
+def svg_legend(names: Sequence[str]) -> list[str]:
+    """Draw a square in its colour and the name of each series, in a line above the plot."""
+    parts, x = [], float(_LEFT)
+    room = (_RIGHT - _LEFT) / max(1, len(names)) / 7 - 3
+    for number, name in enumerate(names):
+        short = name if len(name) <= max(24 / len(names), room) else f"{name[: int(room) - 1]}…"
+        parts.append(f'<rect class="f{number}" x="{x:.2f}" y="58" width="10" height="10"/>')
+        parts.append(svg_text(x + 14, 67, short, 'class="small"'))
+        x += 32 + 7 * len(short)
+    return parts
 
 
 def svg_line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
