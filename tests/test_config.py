@@ -420,7 +420,7 @@ def test_rows_are_public_or_protected(folder):
             VISITS + 'keys = { region = "@no.txt" }',
             "in tables.visits.keys.region, no.txt, with the keys of region, cannot be read",
         ),
-        (VISITS + 'keys = { ward = "9:1" }', "in tables.visits.keys.ward, the keys of ward are no range"),
+        (VISITS + 'keys = { ward = "9:1" }', "in tables.visits.keys.ward, the keys of ward are not a range"),
         (
             VISITS + 'types = { x = "number" }\nkeys = { x = "a,b" }',
             "in tables.visits.keys.x, a key of x is not",

@@ -116,10 +116,10 @@ def check_label(
 
 def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object that says everything once: of two values, one reader may see the first, another the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(found)
-    return found
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError(fields)
+    return fields
 
 
 def _refuse_constant(name: str) -> Any:
@@ -255,4 +255,4 @@ def _check_ledger(facts: Mapping[str, Any], ledger: Ledger) -> LabelFinding:
         if field != "made" and canonical_json(facts[field]) != canonical_json(value):
             return LabelFinding("FAILED", f"{field}: the ledger says otherwise")
     since = f"; the ledger has {more} more since" if more else ""
-    return LabelFinding("OK", f"the label again from {until} entries of the ledger, whose chain holds{since}")
+    return LabelFinding("OK", f"the label again from {until} entries of the ledger, an unbroken chain{since}")

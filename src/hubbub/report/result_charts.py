@@ -250,8 +250,8 @@ def _draw_bars(panel: _Panel, keys: "list[ResultColumn]", by: "ResultColumn | No
     for place, label in enumerate(labels):
         groups.setdefault(label if by is not None else f"{place}", []).append(place)
     names = [] if by is None else list(_split_rows(by))
-    shown = [label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…" for label in labels]
-    left = min(280.0, max(68.0, 22 + 7.4 * max(map(len, shown), default=0)))
+    short = [label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…" for label in labels]
+    left = min(280.0, max(68.0, 22 + 7.4 * max(map(len, short), default=0)))
     axis = Axis(column.name, panel.low, panel.high)
 
     def across(value: float) -> float:
@@ -270,7 +270,7 @@ def _draw_bars(panel: _Panel, keys: "list[ResultColumn]", by: "ResultColumn | No
     down = top + gap / 2
     for places in groups.values():
         middle = down + len(places) * step / 2
-        parts.append(svg_text(left - 8, middle + 4, shown[places[0]], 'text-anchor="end"'))
+        parts.append(svg_text(left - 8, middle + 4, short[places[0]], 'text-anchor="end"'))
         for place in places:
             kind = "bar" if by is None else f"f{names.index(format_key(by.values[place]))}"
             parts += _draw_bar(ends[place], across, down + step / 2, kind, is_integer=column.is_integer)
