@@ -474,6 +474,18 @@ def test_settings_decide_the_price(service, client):
     assert "costs ε = 0.05" in plan
 
 
+def test_explain_fits_a_terminal_and_shows_the_engines_sql_on_demand(client):
+    plan, verbose = (
+        [row[0] for row in rows_in(client.ask(query(f"EXPLAIN {option} {BY_REGION}")))]
+        for option in ("", "VERBOSE")
+    )
+
+    assert plan[0].startswith("costs ε = 0.01")
+    assert any("± " in line for line in plan)
+    assert max(map(len, plan)) <= 120
+    assert any(line.startswith("  SQL: ") for line in verbose)
+
+
 def test_intervals_are_left_out_by_a_setting(client):
     client.ask(query("SET hubbub.intervals = off"))
 

@@ -95,6 +95,7 @@ class _PlanSource:
     answers: "ServiceAnswers"
     text: str
     question: Question
+    is_verbose: bool
 
     async def columns(self) -> tuple[Column, ...]:
         return (Column("QUERY PLAN", Type.TEXT),)
@@ -103,7 +104,7 @@ class _PlanSource:
         if await self.answers.read_catalog(self.text) is not None:
             lines = ["Answered from what is declared: free, and exact."]
         else:
-            lines = _describe_plan(await self.answers.plan(self.question))
+            lines = _describe_plan(await self.answers.plan(self.question), is_verbose=self.is_verbose)
         return Rows(await self.columns(), [(line,) for line in lines])
 
 
@@ -139,9 +140,9 @@ class ServiceAnswers:
         """Return the source of a query."""
         return _QuerySource(self, text, variables)
 
-    def explain(self, text: str, variables: Variables) -> Source:
+    def explain(self, text: str, variables: Variables, *, is_verbose: bool) -> Source:
         """Return the plan of a query, its cost and its error, as lines."""
-        return _PlanSource(self, text, variables.question(text))
+        return _PlanSource(self, text, variables.question(text), is_verbose)
 
     async def read_catalog(self, text: str) -> exp.Expr | None:
         """Return the syntax tree of a query of the catalogs; None if it is a question."""
@@ -382,10 +383,13 @@ def _result_kinds(result: Result) -> dict[str, Kind | None]:
     return kinds
 
 
-def _describe_plan(report: PlanReport) -> list[str]:
+def _describe_plan(report: PlanReport, *, is_verbose: bool) -> list[str]:
     price = "asked before: free" if report.is_asked else f"costs ε = {report.epsilon}, δ = {report.delta}"
     more = "" if report.count_more is None else f"; about {report.count_more} such questions are left"
-    return [f"{price}{more}; answered after {report.deadline:g} s", *report.explanation.splitlines()]
+    # The engine's SQL is a line of thousands of characters, which psql would pad the others to.
+    words = report.explanation if is_verbose else report.text
+    when = "at once" if report.is_asked else f"after {report.deadline:g} s"
+    return [f"{price}{more}; answered {when}", *words.splitlines()]
 
 
 def _apply_set_config(tree: exp.Expr, variables: Variables) -> None:

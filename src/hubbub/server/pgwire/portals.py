@@ -41,7 +41,7 @@ class Answers(Protocol):
         """Return the source of a query."""
         ...
 
-    def explain(self, text: str, variables: Variables) -> Source:
+    def explain(self, text: str, variables: Variables, *, is_verbose: bool) -> Source:
         """Return the plan of a query, its cost and its error, as lines."""
         ...
 

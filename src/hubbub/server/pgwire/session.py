@@ -308,7 +308,8 @@ class Session:
         if isinstance(command, (Query, CopyOut)):
             return self._answers.open(fill_parameters(command.statement, values), self._variables)
         if isinstance(command, Explain):
-            return self._answers.explain(fill_parameters(command.statement, values), self._variables)
+            text = fill_parameters(command.statement, values)
+            return self._answers.explain(text, self._variables, is_verbose=command.is_verbose)
         if isinstance(command, Show):
             if command.name is None:
                 return TextTable(("name", "setting"), list(self._variables))

@@ -224,9 +224,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Explain:
-    """The plan of a query."""
+    """The plan of a query; with VERBOSE also sensitivities, noise and the engine's SQL."""
 
     statement: Statement
+    is_verbose: bool = False
 
 
 @dataclass(frozen=True)
@@ -354,7 +355,7 @@ def _explain(statement: Statement) -> Command:
             detail="Running a query is charged; EXPLAIN spends nothing.",
             hint="Write EXPLAIN SELECT … without ANALYZE.",
         )
-    return Explain(_nested(statement, index))
+    return Explain(_nested(statement, index), is_verbose="VERBOSE" in options)
 
 
 def _closing(statement: Statement, index: int) -> int:
