@@ -57,8 +57,8 @@ class _Forms(HTMLParser):
 
 
 class Browser:
-    def __init__(self, service, user=None):
-        self.app = make_app(service)
+    def __init__(self, service, user=None, routes=()):
+        self.app = make_app(service, routes)
         self.cookies = {}
         self.page = None
         if user is not None:

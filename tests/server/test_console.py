@@ -4,8 +4,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from hubbub.errors import AccessDenied, InvalidInput
 from hubbub.server.console.dry_run import run_dry
 from hubbub.server.console.forms import find_local_path, question_fields, read_question
+from hubbub.server.console.rewrites import find_rewrites
 from hubbub.server.records import Question
 from server.browser import ORIGIN, Browser
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
@@ -167,6 +169,91 @@ def test_a_fix_that_names_a_setting_can_be_clicked(ada):
     assert ada.find_form("/datasets/visits")["fields"]["delta"] == query["delta"][0]
 
 
+@pytest.mark.parametrize(
+    ("sql", "words", "changed"),
+    [
+        ("SELECT COUNT(*) AS n FROM visit", "Write visits instead of visit", COUNT),
+        ("SELECT AVG(costs) AS m FROM visits", "Write cost instead of costs",
+         "SELECT AVG(cost) AS m FROM visits"),
+        ("SELECT MEDAIN(cost) AS m FROM visits", "Write MEDIAN instead of MEDAIN",
+         "SELECT MEDIAN(cost) AS m FROM visits"),
+        ("select * FROM visits", "Count the rows instead", "SELECT COUNT(*) AS n FROM visits"),
+        ("SELECT region FROM visits", "Group by region",
+         "SELECT region, COUNT(*) AS n FROM visits GROUP BY region"),
+    ],
+)  # fmt: skip
+def test_a_refused_question_can_be_rewritten_by_a_click(ada, sql, words, changed):
+    ada.get("/datasets/visits")
+    ada.submit("/datasets/visits", sql=sql, epsilon="0.1", action="plan")
+    assert words in ada.page.text
+    ada.get(next(link for link in ada.parsed.links if "epsilon=0.1" in link))
+    assert ada.find_form("/datasets/visits")["fields"]["sql"] == changed
+    plan = ada.submit("/datasets/visits", action="plan")
+    assert (plan.status_code, "Nothing is spent yet" in plan.text) == (200, True)
+
+
+def test_a_refusal_speaks_of_the_fields_of_the_editor(ada):
+    ada.get("/datasets/visits")
+    text = "SELECT cost, COUNT(*) AS n FROM visits GROUP BY cost"
+    page = ada.submit("/datasets/visits", sql=text, epsilon="0.1", action="plan").text
+    assert "δ = 1e-6" in page
+    assert "Group keys: cost=" in page
+    assert "delta=1e-6 to" not in page
+
+
+def test_bounds_that_are_not_declared_can_be_estimated_by_a_click():
+    fix = "declare public bounds, such as {bounds=cost=0:100}, or {bounds=cost=auto} to estimate them"
+    error = InvalidInput("cost has no bounds", why="one person could move a sum", fix=fix)
+
+    rewrites = find_rewrites(error, {"sql": COUNT, "bounds": "age=0:120"})
+
+    fields = {"sql": COUNT, "bounds": "age=0:120; cost=auto"}
+    assert rewrites == {"Estimate the bounds of cost privately": fields}
+    assert list(read_question(fields).bounds) == ["age", "cost"]
+
+
+def test_a_plan_beyond_the_budget_says_so_and_offers_what_is_left(ada):
+    ada.get("/datasets/visits")
+    page = ada.submit("/datasets/visits", sql=f"{COUNT} WHERE age > 3", epsilon="9", action="plan").text
+    assert "does not fit your budget" in page
+    ada.get(next(link for link in ada.parsed.links if "epsilon=" in link and "epsilon=9" not in link))
+    plan = ada.submit("/datasets/visits", action="plan")
+    assert "does not fit your budget" not in plan.text
+
+
+def test_an_empty_editor_offers_an_example_that_can_be_planned(ada):
+    ada.get("/datasets/visits")
+    ada.get(next(link for link in ada.parsed.links if "?sql=" in link))
+    assert ada.submit("/datasets/visits", epsilon="0.1", action="plan").status_code == 200
+
+
+def test_the_editor_has_a_link_to_the_question_and_saves_it_unasked(service, ada):
+    before = service.budget(service.auth.sign_in("ada", PASSWORD), "visits").charges
+    ada.get("/datasets/visits")
+    fields = {"sql": f"{COUNT} WHERE age > 4", "error": "20", "epsilon": ""}
+    ada.submit("/datasets/visits", **fields, action="plan")
+    assert any("age+%3E+4" in link for link in ada.parsed.links)
+    form = ada.find_form("/datasets/visits")["fields"]
+    nameless = ada.post("/datasets/visits/saved", {**form, "name": ""})
+    assert nameless.status_code == 400
+    assert ada.find_form("/datasets/visits")["fields"]["sql"] == fields["sql"]  # nothing typed is lost
+    ada.post("/datasets/visits/saved", {**form, "name": "Older than 4"})
+    ada.get(next(link for link in ada.parsed.links if "?sql=" in link))
+    opened = ada.find_form("/datasets/visits")["fields"]
+    assert {name: opened[name] for name in fields} == fields
+    assert service.budget(service.auth.sign_in("ada", PASSWORD), "visits").charges == before
+
+
+def test_the_history_is_searched(ada):
+    for age in (91, 92):
+        ada.get("/datasets/visits")
+        ada.submit("/datasets/visits", sql=f"{COUNT} WHERE age > {age}", epsilon="0.01", action="ask")
+    found = ada.get("/datasets/visits/history?containing=AGE+%3E+91").text
+    assert "age &gt; 91" in found
+    assert "age &gt; 92" not in found
+    assert "No question contains this" in ada.get("/datasets/visits/history?containing=nothing").text
+
+
 def test_permalinks_fill_the_editor_and_run_nothing(service, ada):
     before = service.budget(service.auth.sign_in("ada", PASSWORD), "visits").charges
     ada.get("/datasets/visits?sql=SELECT+COUNT(*)+AS+n+FROM+visits&epsilon=0.5&action=ask")
@@ -238,6 +325,29 @@ def test_the_owner_grants_raises_with_a_second_owner_and_pauses(service, olga):
     assert eve.get("/datasets/visits").status_code == 404
     assert "entries verified" in olga.post(here, {"csrf": csrf, "action": "verify"}).text
     assert "The log is complete" in olga.post(here, {"csrf": csrf, "action": "verify-audit"}).text
+
+
+def test_the_owner_pauses_one_person_and_revokes_a_token(service, olga):
+    here = "/datasets/visits/manage"
+    _, secret = service.auth.make_token(service.auth.sign_in("bob", PASSWORD), "bob's notebook")
+    olga.get(here)
+    assert "bob&#x27;s notebook" in olga.page.text
+    assert secret not in olga.page.text
+    olga.post(here, {"csrf": olga.csrf, "user": "bob", "action": "pause"})
+    for user, status in (("bob", 503), ("ada", 200)):
+        browser = Browser(service, user)
+        browser.get("/datasets/visits")
+        asked = browser.submit("/datasets/visits", sql=f"{COUNT} WHERE age > 5", epsilon="0.01", action="ask")
+        assert asked.status_code == status
+    olga.get(here)
+    olga.post(here, {"csrf": olga.csrf, "user": "bob", "action": "resume"})
+    olga.post(here, {"csrf": olga.csrf, "token": secret.split("_")[1], "action": "revoke"})
+    assert olga.page.status_code == 200
+    with pytest.raises(AccessDenied):
+        service.auth.sign_in_with_token(secret)
+    other, _ = service.auth.make_token(service.auth.sign_in("eve", PASSWORD), "of the lab")
+    foreign = olga.post(here, {"csrf": olga.csrf, "token": other.token_id, "action": "revoke"})
+    assert foreign.status_code == 400
 
 
 def olga_principal(service):

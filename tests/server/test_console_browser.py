@@ -84,6 +84,89 @@ def test_the_main_flow_works_without_javascript(chromium, url):
     assert all(each.startswith(url) for each in requests)
 
 
+def test_the_slider_finds_epsilon_for_an_error(chromium, url):
+    page, _, complaints = open_page(chromium, url)
+    sign_in(page, "ada")
+    page.get_by_label("SQL").fill(BY_REGION)
+    page.get_by_role("slider").fill("30")
+    assert page.get_by_label("or: error").input_value() == "10"
+    page.locator("#plan").get_by_text("n: ± 10", exact=True).wait_for()
+    page.get_by_label("or: error").press("End")
+    page.get_by_label("or: error").press("0")
+    assert page.get_by_role("slider").input_value() == "20"
+    assert complaints == []
+
+
+@pytest.mark.parametrize("has_javascript", [True, False])
+def test_questions_are_asked_and_published_with_and_without_javascript(chromium, url, has_javascript):
+    page, requests, complaints = open_page(chromium, url, java_script_enabled=has_javascript)
+    sign_in(page, "olga")
+
+    def press(name):
+        page.get_by_role("button", name=name).click()
+
+    # A refusal is rewritten by a click, tried on made-up rows, saved, opened again, and asked.
+    age = 20 + has_javascript
+    page.get_by_label("SQL").fill(f"SELECT regio, COUNT(*) AS n FROM visits WHERE age > {age} GROUP BY regio")
+    page.get_by_label("ε for the whole question").fill("0.2")
+    press("See cost")
+    page.get_by_role("link", name="Write region instead of regio").click()
+    press("Try on made-up rows")
+    page.get_by_role("heading", name="A dry run").wait_for()
+    page.get_by_text("Save this question").first.click()
+    page.get_by_label("Name").fill(f"Older than {age}")
+    press("Save this question")
+    page.get_by_role("link", name=f"Older than {age}").click()
+    press("Ask and spend")
+    page.wait_for_url("**/answers/*")
+
+    # The answer is published, read by everybody, withdrawn, downloaded and found in the history.
+    answer = page.url
+    page.get_by_text("Publish this release").first.click()
+    page.get_by_label("Title").fill(f"Visits over {age}")
+    press("Publish this release")
+    page.goto(f"{url}/public")
+    page.get_by_role("link", name=f"Visits over {age}").click()
+    page.get_by_role("heading", name=f"Visits over {age}").wait_for()
+    page.goto(answer)
+    press("Withdraw")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    assert Path(download.value.path()).read_text().startswith("region,n,n_low,n_high")
+    page.get_by_role("link", name="History").click()
+    page.get_by_label("Search the questions").fill(f"AGE > {age}")
+    press("Search")
+    assert page.get_by_role("row").count() == 2
+
+    assert all(each.startswith(url) for each in requests)
+    assert complaints == []
+
+
+@pytest.mark.parametrize("has_javascript", [True, False])
+def test_owners_manage_with_and_without_javascript(chromium, url, has_javascript):
+    page, _, complaints = open_page(chromium, url, java_script_enabled=has_javascript)
+    sign_in(page, "olga")
+    page.get_by_role("link", name="Manage").click()
+    page.get_by_label("Analyst").fill("bob")
+    page.get_by_label("ε", exact=True).fill("3" if has_javascript else "4")
+    page.get_by_role("button", name="Give a budget").click()
+    page.get_by_text("A second owner must approve").wait_for()
+    page.get_by_role("button", name="Refuse: bob").first.click()
+    page.get_by_role("button", name="Pause: bob").click()
+    page.get_by_role("button", name="Resume: bob").click()
+    page.get_by_role("button", name="Verify: Ledger").click()
+    page.get_by_text("entries verified").wait_for()
+    page.get_by_role("button", name="Verify: Audit log").click()
+    page.get_by_text("The log is complete").wait_for()
+    page.get_by_role("link", name="Tokens").click()
+    page.get_by_label("What it is for").fill("a notebook")
+    page.get_by_role("button", name="Make a token").click()
+    assert page.locator("#secret").inner_text().startswith("hub_")
+    page.get_by_role("button", name="Revoke: a notebook").first.click()
+    assert page.locator("#secret").count() == 0
+    assert complaints == []
+
+
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [

@@ -18,6 +18,7 @@ from hubbub.errors import AccessDenied
 from hubbub.server.app import make_app
 from hubbub.server.oidc import make_oidc_routes
 from hubbub.server.records import Role
+from server.browser import Browser
 from server.hospital import open_hospital
 
 ISSUER = "https://login.example"
@@ -152,6 +153,16 @@ def test_answers_for_another_browser_or_of_another_key_are_refused(service):
     assert sign_in(service, has_cookie=False)[0].status_code == 401
     assert sign_in(service, state="another")[0].status_code == 401
     assert sign_in(service, key=OTHER_KEY)[0].status_code == 401
+
+
+def test_pages_lead_to_the_provider_and_say_what_went_wrong(service):
+    browser = Browser(service)
+    browser.get("/sign-in")
+    assert "/oidc/login" in browser.parsed.links
+    refused = Browser(service, routes=make_oidc_routes(service)).get("/oidc/callback?state=x&code=y")
+    assert refused.status_code == 401
+    assert refused.headers["content-type"].startswith("text/html")
+    assert "not accepted" in refused.text
 
 
 def test_users_with_a_password_are_not_taken_over(service):

@@ -10,7 +10,7 @@ from hubbub.ledger.entries import Entry
 from hubbub.ledger.verify import VerificationReport
 from hubbub.noise.entropy import random_bytes
 from hubbub.numbers import Number
-from hubbub.server.records import AuditRecord, Principal, RaiseRequest, Role
+from hubbub.server.records import AuditRecord, Principal, RaiseRequest, Role, Token
 from hubbub.server.state import append_audit, moment, now
 
 if TYPE_CHECKING:
@@ -42,6 +42,25 @@ class Administration:
                 fix="ask another owner", parameter="user",
             )  # fmt: skip
         self._service.auth.set_role(user, dataset, role, by=principal.user)
+
+    def tokens(self, principal: Principal, dataset: str) -> list[Token]:
+        """Return the tokens that can be used in a dataset, of all who have a role in it."""
+        people = self.people(principal, dataset)
+        every = self._service.auth.tokens()
+        return [
+            each
+            for each in every
+            if each.is_active and each.user in people and (each.datasets is None or dataset in each.datasets)
+        ]
+
+    def revoke_token(self, principal: Principal, dataset: str, token_id: str) -> None:
+        """Revoke one of `tokens`."""
+        if token_id not in {each.token_id for each in self.tokens(principal, dataset)}:
+            raise InvalidInput(
+                "there is no such token", why="it cannot be used in this dataset, or no longer",
+                fix="see the list of tokens", parameter="token_id",
+            )  # fmt: skip
+        self._service.auth.revoke_token(token_id, by=principal.user, user=None)
 
     # Budgets
 
@@ -169,6 +188,16 @@ class Administration:
 
         return self._service.state.read(work)
 
+    def paused_users(self, principal: Principal, dataset: str) -> set[str]:
+        """Return the users who may not ask at the moment; an empty name stands for all."""
+        self._service.authorize(principal, dataset, Role.OWNER)
+        rows = self._service.state.read(
+            lambda connection: connection.execute(
+                "SELECT user FROM pauses WHERE dataset = ?", [dataset]
+            ).fetchall()
+        )
+        return {user for (user,) in rows}
+
     def refuse_paused(self, dataset: str, user: str) -> None:
         """Refuse a question during a pause."""
         if self.is_paused(dataset, user):
@@ -179,13 +208,10 @@ class Administration:
 
     # Records
 
-    def audit(
-        self, principal: Principal, dataset: str, *, after: int = 0, limit: int = 1000
-    ) -> list[AuditRecord]:
-        """Return the audit log: what concerns the dataset, and what concerns all."""
+    def audit(self, principal: Principal, dataset: str, *, limit: int = 1000) -> list[AuditRecord]:
+        """Return the audit log, the latest first: what concerns the dataset, and what concerns all."""
         self._service.authorize(principal, dataset, Role.OWNER)
-        records = self._service.state.audit_records(after, limit)
-        return [each for each in records if each.dataset in {"", dataset}]
+        return self._service.state.latest_audit_records(dataset, limit)
 
     def verify_audit(self, principal: Principal, dataset: str) -> list[str]:
         """Return what is wrong with the audit log; nothing, if it is as it was written."""

@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hubbub.errors import HubbubError
 from hubbub.server.console import make_console_routes, texts
-from hubbub.server.console.pages import render_status
+from hubbub.server.console.layout import Frame
+from hubbub.server.console.pages import render_error, render_status
 from hubbub.server.descriptions import status_of
 from hubbub.server.requests import error_document
 from hubbub.server.rest import make_routes
@@ -62,12 +63,14 @@ def make_app(service: Service, routes: Sequence[BaseRoute] = ()) -> Starlette:
 # Errors
 
 
-async def _handle_error(_: Request, error: Exception) -> Response:
+async def _handle_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HubbubError)
-    status, _code = status_of(error)
+    status, _ = status_of(error)
     headers = {"www-authenticate": "Bearer"} if status == 401 else {}
     if status in {429, 503}:
         headers["retry-after"] = "60" if status == 429 else "5"
+    if _wants_page(request):
+        return HTMLResponse(render_error(Frame(), error), status, headers)
     return JSONResponse(error_document(error), status, headers)
 
 
@@ -82,9 +85,13 @@ _WORDS = {
 
 async def _handle_status(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/"):
+    if _wants_page(request):
         return HTMLResponse(render_status(texts.NO_PAGE), problem.status_code, dict(problem.headers or {}))
     return _refusal(problem.status_code, problem.headers)
+
+
+def _wants_page(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
 
 
 def _refusal(status: int, headers: Mapping[str, str] | None = None) -> Response:

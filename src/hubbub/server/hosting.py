@@ -23,6 +23,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from hubbub.config import Config
 from hubbub.dataset import Dataset, make_dataset
 from hubbub.engines.engine import Engine
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput, LedgerFailed, Unavailable
@@ -31,6 +32,7 @@ from hubbub.ledger.entries import Entry, digest
 from hubbub.ledger.stored_outcomes import error_text
 from hubbub.ledger.verify import VerificationReport
 from hubbub.release import Release
+from hubbub.server.settings import ServerSettings
 from hubbub.sources import OpenArguments, OpenedSources, open_sources
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan, fingerprint_plan
 from hubbub.sql.result import Result
@@ -137,6 +139,24 @@ class HostedDataset:
         self._stopping = threading.Event()
 
     # Opening
+
+    @classmethod
+    def declared(cls, config: Config, settings: ServerSettings, process: ServerSettings) -> "HostedDataset":
+        """Return the dataset of a hubbub.toml with its settings; those of the process come from the first."""
+        if config.ledger is None:
+            raise InvalidInput(
+                f"{config.file} declares no ledger", why="a server that restarts would forget what was spent",
+                fix='add ledger = "visits.ledger" and a [budget]',
+            )  # fmt: skip
+        return cls(
+            settings.name or str(config.payer),
+            OpenArguments(config.file, window=settings.window),
+            slots=process.slots,
+            queue=process.queue,
+            deadlines=process.deadlines,
+            about=dict(config.about),
+            is_public=settings.public,
+        )
 
     @property
     def sources(self) -> OpenedSources:

@@ -129,6 +129,15 @@ class Library:
 
         self._service.state.write(work)
 
+    def published_entries(self, dataset: str) -> set[int]:
+        """Return the entries of which answers are published."""
+        rows = self._service.state.read(
+            lambda connection: connection.execute(
+                "SELECT entry FROM publications WHERE dataset = ?", [dataset]
+            ).fetchall()
+        )
+        return {int(entry) for (entry,) in rows}
+
     def publications(self, dataset: str) -> list[Publication]:
         """Return what is published of a dataset; for the service's own parts, which check who asks."""
         rows = self._service.state.read(

@@ -21,10 +21,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from hubbub.config import Config, read_config
+from hubbub.config import read_config
 from hubbub.errors import AccessDenied, HubbubError, InvalidInput, LedgerFailed, Refused, Unavailable
 from hubbub.ledger import LedgerAccount
 from hubbub.ledger.entries import ERROR_PREFIX, OWNER, Entry, EntryKind, digest, read_loss
@@ -52,7 +53,6 @@ from hubbub.server.records import (
 )
 from hubbub.server.settings import ServerSettings, read_settings
 from hubbub.server.state import State, append_audit, now
-from hubbub.sources import OpenArguments
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan, load_tables
 from hubbub.sql.explain import with_estimated_cuts
 from hubbub.sql.function_list import FunctionEntry, list_entries
@@ -98,7 +98,7 @@ class Service:
         """Make the service of one or more hubbub.toml; settings of the process come from the first."""
         configs = [read_config(file) for file in files]
         settings = [read_settings(config) for config in configs]
-        hosted = [_host(*pair, settings[0]) for pair in zip(configs, settings, strict=True)]
+        hosted = [HostedDataset.declared(*pair, settings[0]) for pair in zip(configs, settings, strict=True)]
         return cls(hosted, State(settings[0].state), settings[0])
 
     async def call(self, method: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -393,7 +393,13 @@ class Service:
     # What was asked
 
     def history(
-        self, principal: Principal, dataset: str, *, before: int | None = None, limit: int = 100
+        self,
+        principal: Principal,
+        dataset: str,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        containing: str = "",
     ) -> list[HistoryItem]:
         """Return charged questions, the latest first: one's own, and all for the owner.
 
@@ -402,11 +408,12 @@ class Service:
             dataset: the name of the dataset.
             before: only entries with smaller numbers, for the next page.
             limit: the most items to return.
+            containing: only questions that contain this text, in capitals or not.
         """
         hosted, role = self.authorize(principal, dataset, Role.ANALYST)
         payer = self.payer(principal, dataset)
         account = hosted.account_of(payer)
-        published = {each.entry for each in self.library.publications(dataset)}
+        published = self.library.published_entries(dataset)
         outcomes, viewed = set[int](), set[int]()
         charges: list[Entry] = []
         for entry in account.entries():
@@ -421,7 +428,13 @@ class Service:
                 viewed.add(seen.number)
                 outcomes.add(seen.number)
         charges.sort(key=lambda each: each.number)
-        chosen = [each for each in reversed(charges) if before is None or each.number < before][:limit]
+        words = containing.lower()
+        matching = (
+            each
+            for each in reversed(charges)
+            if (before is None or each.number < before) and words in str(each.body["description"]).lower()
+        )
+        chosen = list(islice(matching, limit))
         questions = self.library.asked(dataset, [each.number for each in chosen])
         return [
             HistoryItem(
@@ -533,23 +546,6 @@ class Service:
             private = {"releases", "restores", "analysts", "head", "entries", "burn-down"}
             facts = {name: value for name, value in facts.items() if name not in private}
         return facts
-
-
-def _host(config: Config, settings: ServerSettings, first: ServerSettings) -> HostedDataset:
-    if config.ledger is None:
-        raise InvalidInput(
-            f"{config.file} declares no ledger", why="a server that restarts would forget what was spent",
-            fix='add ledger = "visits.ledger" and a [budget]',
-        )  # fmt: skip
-    return HostedDataset(
-        settings.name or str(config.payer),
-        OpenArguments(config.file, window=settings.window),
-        slots=first.slots,
-        queue=first.queue,
-        deadlines=first.deadlines,
-        about=dict(config.about),
-        is_public=settings.public,
-    )
 
 
 def _make_plan(hosted: HostedDataset, payer: str, question: Question) -> AnyPlan:

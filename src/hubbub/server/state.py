@@ -150,11 +150,18 @@ class State:
 
     def audit_records(self, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
         """Return records of the audit log in order, after a number."""
+        return self._read_audit("WHERE number > ? ORDER BY number LIMIT ?", [after, limit])
+
+    def latest_audit_records(self, dataset: str, limit: int) -> list[AuditRecord]:
+        """Return what the audit log says of a dataset and of all, the latest first."""
+        return self._read_audit("WHERE dataset IN ('', ?) ORDER BY number DESC LIMIT ?", [dataset, limit])
+
+    def _read_audit(self, choice: str, values: list[Any]) -> list[AuditRecord]:
+        columns = "number, timestamp, user, action, dataset, detail, digest"
         rows = self.read(
             lambda connection: connection.execute(
-                "SELECT number, timestamp, user, action, dataset, detail, digest FROM audit "
-                "WHERE number > ? ORDER BY number LIMIT ?",
-                [after, limit],
+                f"SELECT {columns} FROM audit {choice}",  # noqa: S608 - our own text
+                values,
             ).fetchall()
         )
         return [

@@ -15,18 +15,16 @@ from hubbub.server.records import Question, parse_number
 from hubbub.server.requests import read_body
 
 __all__ = [
-    "COOKIE",
     "FIELDS",
     "check_origin",
     "check_token",
     "find_local_path",
+    "prefill",
     "question_fields",
     "read_form",
     "read_question",
 ]
 
-COOKIE = "__Host-hubbub"
-"""Browsers keep a cookie of such a name only from this very host, over TLS, for all paths."""
 FIELDS: dict[str, tuple[str, str | None]] = {
     "epsilon": (texts.EPSILON_LABEL, None),
     "error": (texts.ERROR_LABEL, texts.ERROR_HINT),
@@ -116,7 +114,9 @@ def question_fields(question: Question) -> dict[str, str]:
         if value is not None:
             out[name] = str(value)
     if question.error:
-        out["error"] = ", ".join(f"{name}={value}" for name, value in question.error.items())
+        out["error"] = ", ".join(
+            f"{name}={value}" if name else str(value) for name, value in question.error.items()
+        )
     if question.bounds:
         out["bounds"] = "; ".join(
             f"{name}={value if isinstance(value, str) else ':'.join(map(str, value))}"
@@ -127,6 +127,11 @@ def question_fields(question: Question) -> dict[str, str]:
             f"{name}={','.join(map(str, values))}" for name, values in question.keys.items()
         )
     return out
+
+
+def prefill(question: Question | None, sql: str = "") -> dict[str, str]:
+    """Return the fields of the editor for a question; as an address, a permalink, which runs nothing."""
+    return {"sql": sql} if question is None else question_fields(question)
 
 
 def _read_errors(text: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What all pages of the console share: the frame, forms, refusals and the budget meter."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
@@ -9,6 +8,7 @@ from hubbub.errors import HubbubError
 from hubbub.server.auth import Session
 from hubbub.server.console import texts
 from hubbub.server.console.markup import Html, element, join
+from hubbub.server.console.rewrites import spell
 from hubbub.server.records import BudgetReport, PlanReport, Principal, Role
 
 __all__ = [
@@ -16,17 +16,15 @@ __all__ = [
     "address",
     "button_form",
     "field",
-    "find_settings",
     "format_time",
     "link",
     "render_meter",
     "render_page",
     "render_refusal",
+    "render_saving",
     "render_table",
+    "show_time",
 ]
-
-_SETTING = re.compile(r"\{(epsilon|delta|rows_per_unit|groups_per_unit)=([^{}]+)\}")
-"""Settings that a refusal's fix names with a value, and the editor has a field for."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,22 @@ def button_form(frame: Frame, path: str, words: str, label: str | None = None, /
     return element("form", frame.csrf, hidden, button, method="post", action=path)
 
 
+def render_saving(target: str) -> Html:
+    """Return the part of a form that saves its question under a name."""
+    return element(
+        "details",
+        element("summary", texts.SAVE),
+        field(texts.SAVE_NAME, "name", maxlength="100"),
+        element(
+            "label",
+            element("input", type="checkbox", name="shared", value="yes"),
+            texts.SHARE,
+            class_="inline",
+        ),
+        element("div", element("button", texts.SAVE, type="submit", formaction=target), class_="actions"),
+    )
+
+
 def render_table(
     caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
 ) -> Html:
@@ -133,11 +147,16 @@ def format_time(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
+def show_time(moment: str) -> Html:
+    """Return a moment for a cell of a table, on one line."""
+    return element("span", format_time(moment), class_="line")
+
+
 def render_meter(budget: BudgetReport, plan: PlanReport | None = None) -> Html:
     """Return the meter: what is spent, what this question would take, what is left."""
     total = float(budget.epsilon)
     spent = float(budget.spent_epsilon)
-    this = 0.0 if plan is None else float(plan.epsilon)
+    this = 0.0 if plan is None or plan.is_asked else float(plan.epsilon)
     shares = [min(1.0, max(0.0, each / total)) if total else 0.0 for each in (spent, this)]
     start, width = 300 * shares[0], 300 * shares[1]
     words = [f"{texts.SPENT} ε = {budget.spent_epsilon} {texts.OF} {budget.epsilon}"]
@@ -173,15 +192,11 @@ def render_meter(budget: BudgetReport, plan: PlanReport | None = None) -> Html:
 # Refusals
 
 
-def find_settings(error: HubbubError) -> dict[str, str]:
-    """Return the settings that would fix a question, where the refusal names them with their values."""
-    return dict(_SETTING.findall(error.templates[2]))
-
-
 def render_refusal(
     error: HubbubError, fixes: Mapping[str, str] | None = None, *, title: str = texts.REFUSED
 ) -> Html:
     """Return what, why and fix, with links that apply the fix to the question; nothing runs by them."""
+    what, why, fix = error.render(spell)
     clicks = [
         element("p", element("a", words, href=target, class_="button"))
         for words, target in (fixes or {}).items()
@@ -189,9 +204,9 @@ def render_refusal(
     return element(
         "div",
         element("h2", title),
-        element("p", _sentence(error.what)),
-        element("p", element("strong", texts.WHY), ": ", _sentence(error.why, is_start=False)),
-        element("p", element("strong", texts.FIX), ": ", _sentence(error.fix, is_start=False)),
+        element("p", _sentence(what)),
+        element("p", element("strong", texts.WHY), ": ", _sentence(why, is_start=False)),
+        element("p", element("strong", texts.FIX), ": ", _sentence(fix, is_start=False)),
         clicks,
         class_="refusal",
         role="alert",

@@ -1,9 +1,9 @@
 """The page of the owner: people, budgets, pauses, requests, the ledger and the audit log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hubbub.ledger.entries import Entry
+from hubbub.ledger.entries import Entry, EntryKind, read_loss
 from hubbub.ledger.verify import VerificationReport
 from hubbub.server.console import texts
 from hubbub.server.console.layout import (
@@ -11,17 +11,18 @@ from hubbub.server.console.layout import (
     address,
     button_form,
     field,
-    format_time,
     render_meter,
     render_page,
     render_table,
+    show_time,
 )
 from hubbub.server.console.markup import Html, element, join
-from hubbub.server.records import AuditRecord, BudgetReport, RaiseRequest, Role
+from hubbub.server.records import AuditRecord, BudgetReport, RaiseRequest, Role, Token
 
-__all__ = ["Management", "render_management"]
+__all__ = ["SHOWN", "Management", "render_management"]
 
-_SHOWN = 100
+SHOWN = 100
+"""Entries of the ledger and of the audit log on the page; `hubbub ledger list` has all."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Management:
     raises: Sequence[RaiseRequest]
     entries: Sequence[Entry]
     audit: Sequence[AuditRecord]
+    """The latest first."""
+    tokens: Sequence[Token]
+    paused: Collection[str]
+    """Users who may not ask at the moment."""
     verification: VerificationReport | None = None
     """Where the owner asked for it."""
     audit_problems: Sequence[str] | None = None
@@ -49,6 +54,7 @@ def render_management(frame: Frame, state: Management) -> str:
         element("p", state.message, class_="notice", role="status") if state.message else None,
         _section("budget", texts.BUDGET, render_meter(state.budget), _render_pause(frame, state, target)),
         _section("people", texts.PEOPLE, _render_people(frame, state, target)),
+        _section("tokens", texts.OF_ANALYSTS, _render_tokens(frame, state, target)),
         _section("raises", texts.RAISES, _render_raises(frame, state, target)),
         _section("ledger", texts.LEDGER, _render_ledger(frame, state, target)),
         _section("audit", texts.AUDIT_LOG, _render_audit(frame, state, target)),
@@ -67,7 +73,7 @@ def _section(identity: str, title: str, *content: object) -> Html:
 
 
 def _render_pause(frame: Frame, state: Management, target: str) -> Html:
-    if state.budget.is_paused:
+    if "" in state.paused:
         return join(
             element("p", texts.PAUSED, class_="notice"),
             button_form(frame, target, texts.RESUME, None, action="resume"),
@@ -84,9 +90,15 @@ def _render_people(frame: Frame, state: Management, target: str) -> Html:
             name,
             role.value,
             *state.budget.analysts.get(name, ("", "")),
+            texts.PERSON_PAUSED if name in state.paused else "",
+            button_form(
+                frame, target, texts.RESUME if name in state.paused else texts.PAUSE,
+                f"{texts.RESUME if name in state.paused else texts.PAUSE}: {name}",
+                action="resume" if name in state.paused else "pause", user=name,
+            ) if role is not Role.READER else "",
         )
         for name, role in state.people.items()
-    ]
+    ]  # fmt: skip
     options = [
         element("option", role.value, value=role.value, selected=role is Role.ANALYST) for role in Role
     ]
@@ -116,12 +128,36 @@ def _render_people(frame: Frame, state: Management, target: str) -> Html:
         action=target,
         class_="panel",
     )
-    head = (texts.USER, texts.ROLE_LABEL, texts.GRANTED, texts.SPENT)
+    head = (texts.USER, texts.ROLE_LABEL, texts.GRANTED, texts.SPENT, texts.STATE, texts.ACTION)
     return join(
         render_table(texts.PEOPLE, head, rows, (2, 3)),
         names,
         element("div", roles, grants, class_="fields wide"),
     )
+
+
+def _render_tokens(frame: Frame, state: Management, target: str) -> Html:
+    rows = [
+        (
+            each.user,
+            each.name,
+            element("code", each.token_id, class_="line"),
+            each.role.value,
+            each.epsilon or "",
+            each.spent,
+            show_time(each.expires),
+            button_form(
+                frame, target, texts.TOKEN_REVOKE, f"{texts.TOKEN_REVOKE}: {each.name}",
+                action="revoke", token=each.token_id,
+            ),
+        )
+        for each in state.tokens
+    ]  # fmt: skip
+    head = (
+        texts.USER, texts.TOKEN_NAME, texts.IDENTITY, texts.MOST_ROLE, texts.CAP, texts.SPENT, texts.EXPIRES,
+        texts.ACTION,
+    )  # fmt: skip
+    return render_table(texts.OF_ANALYSTS, head, rows, (4, 5))
 
 
 def _button(words: str, action: str) -> Html:
@@ -131,7 +167,7 @@ def _button(words: str, action: str) -> Html:
 def _render_raises(frame: Frame, state: Management, target: str) -> Html:
     rows = [
         (
-            format_time(each.timestamp),
+            show_time(each.timestamp),
             each.analyst,
             each.epsilon,
             each.delta,
@@ -166,14 +202,17 @@ def _render_ledger(frame: Frame, state: Management, target: str) -> Html:
     rows = [
         (
             entry.number,
-            format_time(entry.timestamp),
+            show_time(entry.timestamp),
             entry.kind,
             entry.analyst or texts.OWNER,
-            element("code", entry.digest[:16]),
+            element("span", read_loss(entry.body["loss"]), class_="line")
+            if entry.kind == EntryKind.CHARGE
+            else "",
+            element("code", entry.digest[:16], class_="line"),
         )
-        for entry in list(reversed(state.entries))[:_SHOWN]
+        for entry in list(reversed(state.entries))[:SHOWN]
     ]
-    head = (texts.ENTRY, texts.TIME, texts.KIND, texts.WHO, texts.DIGEST)
+    head = (texts.ENTRY, texts.TIME, texts.KIND, texts.WHO, texts.PRICE, texts.DIGEST)
     return join(
         button_form(frame, target, texts.VERIFY, f"{texts.VERIFY}: {texts.LEDGER}", action="verify"),
         report,
@@ -190,12 +229,12 @@ def _render_audit(frame: Frame, state: Management, target: str) -> Html:
     rows = [
         (
             record.number,
-            format_time(record.timestamp),
+            show_time(record.timestamp),
             record.user,
             record.action,
             ", ".join(f"{name}: {value}" for name, value in record.detail.items() if value is not None),
         )
-        for record in list(reversed(state.audit))[:_SHOWN]
+        for record in state.audit
     ]
     head = (texts.ENTRY, texts.TIME, texts.WHO, texts.ACTION, texts.DETAIL)
     return join(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hubbub.errors import HubbubError
 from hubbub.server.console import texts
+from hubbub.server.console.answer_pages import render_publication_body, render_publications
 from hubbub.server.console.layout import (
     Frame,
     address,
@@ -14,9 +15,9 @@ from hubbub.server.console.layout import (
     render_page,
     render_refusal,
     render_table,
+    show_time,
 )
 from hubbub.server.console.markup import element
-from hubbub.server.console.question_pages import render_publication_body, render_publications
 from hubbub.server.records import DatasetSummary, Publication, Role, Token
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
 ]
 
 
-def render_sign_in(target: str, error: HubbubError | None = None, user: str = "") -> str:
+def render_sign_in(
+    target: str, error: HubbubError | None = None, user: str = "", *, has_provider: bool = False
+) -> str:
     """Return the page on which people sign in; `target` is where they go then."""
     return render_page(
         Frame(),
@@ -49,6 +52,7 @@ def render_sign_in(target: str, error: HubbubError | None = None, user: str = ""
             action="/sign-in",
             class_="panel narrow",
         ),
+        element("p", link(texts.PROVIDER, "oidc", "login")) if has_provider else None,
     )
 
 
@@ -76,12 +80,12 @@ def render_tokens(
     rows = [
         (
             token.name,
-            element("code", token.token_id),
+            element("code", token.token_id, class_="line"),
             texts.EVERYWHERE if token.datasets is None else ", ".join(token.datasets),
             token.role.value,
             token.epsilon or "",
             token.spent,
-            format_time(token.expires),
+            show_time(token.expires),
             button_form(
                 frame,
                 address("tokens", token.token_id, "revoke"),

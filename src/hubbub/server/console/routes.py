@@ -14,10 +14,9 @@ from starlette.routing import BaseRoute, Route
 from hubbub.errors import AccessDenied, EngineFailed, HubbubError, InvalidInput
 from hubbub.report.label_pages import label_html
 from hubbub.server.auth import Session
-from hubbub.server.console import owner_pages, pages, question_pages, texts
+from hubbub.server.console import answer_pages, owner_pages, pages, question_pages, texts
 from hubbub.server.console.dry_run import run_dry
 from hubbub.server.console.forms import (
-    COOKIE,
     FIELDS,
     check_origin,
     check_token,
@@ -27,6 +26,7 @@ from hubbub.server.console.forms import (
 )
 from hubbub.server.console.layout import Frame, address
 from hubbub.server.console.question_pages import Editor
+from hubbub.server.cookies import clear_session, read_session, set_session
 from hubbub.server.descriptions import status_of
 from hubbub.server.records import Principal, Question, Role, parse_number
 from hubbub.server.rest import render_result
@@ -150,12 +150,12 @@ class _Console:
         async def endpoint(request: Request) -> Response:
             visit = _Visit(request, None)
             try:
-                visit = replace(visit, session=await self._find_session(request))
+                visit = replace(visit, session=await read_session(request, self._service))
                 if request.method == "POST":
                     check_origin(request)
                     visit = replace(visit, form=await read_form(request))
                 if needs_user and visit.session is None:
-                    response = _ask_to_sign_in(visit)
+                    response = self._ask_to_sign_in(visit)
                 else:
                     if request.method == "POST" and visit.session is not None:
                         check_token(visit.session, visit.form)
@@ -169,10 +169,6 @@ class _Console:
 
         return endpoint
 
-    async def _find_session(self, request: Request) -> Session | None:
-        secret = request.cookies.get(COOKIE)
-        return None if not secret else await self._call(self._service.auth.find_session, secret)
-
     async def _call(self, method: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
         return await self._service.call(method, *arguments, **options)
 
@@ -185,12 +181,17 @@ class _Console:
 
     async def start(self, visit: _Visit) -> Response:
         if visit.session is None:
-            return HTMLResponse(pages.render_sign_in("/"))
+            return self._show_sign_in("/")
         return await self.datasets(visit)
 
     async def show_sign_in(self, visit: _Visit) -> Response:
         target = find_local_path(visit.request.query_params.get("next", "/"))
-        return HTMLResponse(pages.render_sign_in(target))
+        return self._show_sign_in(target)
+
+    def _show_sign_in(self, target: str, error: HubbubError | None = None, user: str = "") -> Response:
+        has_provider = self._service.settings.oidc is not None
+        page = pages.render_sign_in(target, error, user, has_provider=has_provider)
+        return HTMLResponse(page, 200 if error is None else status_of(error)[0])
 
     async def sign_in(self, visit: _Visit) -> Response:
         form, client = visit.form, visit.request.client
@@ -200,19 +201,33 @@ class _Console:
         try:
             principal = await self._call(auth.sign_in, user, form.get("password", ""), source)
         except HubbubError as error:
-            return HTMLResponse(pages.render_sign_in(target, error, user), status_of(error)[0])
+            return self._show_sign_in(target, error, user)
         if visit.session is not None:
             await self._call(auth.end_session, visit.session)
         session = await self._call(auth.start_session, principal)
         response = RedirectResponse(target, 303)
-        response.set_cookie(COOKIE, session.secret, path="/", secure=True, httponly=True, samesite="lax")
+        set_session(response, session)
         return response
+
+    def _ask_to_sign_in(self, visit: _Visit) -> Response:
+        """Pages lead to the form; what was typed into another form waits there, in the editor's fields."""
+        url = visit.request.url
+        path = url.path + (f"?{url.query}" if url.query else "")
+        if visit.request.method != "POST":
+            return RedirectResponse(address("sign-in", next=path), 303)
+        dataset = visit.request.path_params.get("dataset")
+        target = "/" if dataset is None else address("datasets", dataset, **visit.values)
+        error = AccessDenied(
+            "nobody is signed in", why="the session ended, or there was none", fix="sign in",
+            parameter="authorization",
+        )  # fmt: skip
+        return self._show_sign_in(target, error)
 
     async def sign_out(self, visit: _Visit) -> Response:
         assert visit.session is not None
         await self._call(self._service.auth.end_session, visit.session)
         response = RedirectResponse("/", 303)
-        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="lax")
+        clear_session(response)
         return response
 
     async def datasets(self, visit: _Visit) -> Response:
@@ -273,6 +288,7 @@ class _Console:
             await self._call(service.functions),
             await self._call_for(service.library.saved_questions, visit),
             visit.values,
+            epsilon="" if service.settings.epsilon is None else str(service.settings.epsilon),
             **outcome,
         )
         return HTMLResponse(question_pages.render_editor(visit.frame(texts.ASK), editor))
@@ -304,7 +320,7 @@ class _Console:
             publication = next((each for each in every if each.entry == answer.entry), None)
         url = visit.request.url
         page = await self._call(
-            question_pages.render_answer, frame, answer, origin=f"{url.scheme}://{url.netloc}",
+            answer_pages.render_answer, frame, answer, origin=f"{url.scheme}://{url.netloc}",
             publication=publication,
         )  # fmt: skip
         return HTMLResponse(page)
@@ -317,21 +333,28 @@ class _Console:
     async def history(self, visit: _Visit) -> Response:
         text = visit.request.query_params.get("before", "")
         before = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
-        items = await self._call_for(self._service.history, visit, before=before, limit=_PAGE + 1)
+        search = visit.request.query_params.get("containing", "")[:1000]
+        items = await self._call_for(
+            self._service.history, visit, before=before, limit=_PAGE + 1, containing=search
+        )
         older = items[_PAGE - 1].entry if len(items) > _PAGE else None
         frame = visit.frame(texts.HISTORY)
-        return HTMLResponse(question_pages.render_history(frame, visit.dataset, items[:_PAGE], older))
+        page = question_pages.render_history(frame, visit.dataset, items[:_PAGE], older, search)
+        return HTMLResponse(page)
 
     async def saved(self, visit: _Visit) -> Response:
         every = await self._call_for(self._service.library.saved_questions, visit)
         return HTMLResponse(question_pages.render_saved(visit.frame(texts.SAVED), visit.dataset, every))
 
     async def save(self, visit: _Visit) -> Response:
-        question, form = read_question(visit.values), visit.form
+        name, is_shared = visit.form.get("name", ""), visit.form.get("shared") == "yes"
         save = self._service.library.save
-        await self._call_for(
-            save, visit, form.get("name", ""), question, is_shared=form.get("shared") == "yes"
-        )
+        try:
+            await self._call_for(save, visit, name, read_question(visit.values), is_shared=is_shared)
+        except InvalidInput as error:
+            response = await self._show_editor(visit, refusal=error)
+            response.status_code = status_of(error)[0]
+            return response
         return RedirectResponse(address("datasets", visit.dataset, "saved"), 303)
 
     async def delete(self, visit: _Visit) -> Response:
@@ -380,6 +403,8 @@ class _Console:
             await self._call_for(administration.approve, visit, request)
         elif action == "refuse":
             await self._call_for(administration.refuse, visit, request)
+        elif action == "revoke":
+            await self._call_for(administration.revoke_token, visit, form.get("token", ""))
         else:
             raise HTTPException(400)
         return await self._show_management(visit, message=message)
@@ -392,7 +417,9 @@ class _Console:
             await self._call_for(self._service.budget, visit),
             await self._call_for(administration.raise_requests, visit),
             await self._call_for(administration.ledger_entries, visit),
-            await self._call_for(administration.audit, visit, limit=1_000_000),
+            await self._call_for(administration.audit, visit, limit=owner_pages.SHOWN),
+            await self._call_for(administration.tokens, visit),
+            await self._call_for(administration.paused_users, visit),
             **outcome,
         )
         return HTMLResponse(owner_pages.render_management(visit.frame(texts.MANAGE), state))
@@ -452,21 +479,6 @@ class _Console:
         form = _find_format(visit)
         release = await self._call_for(self._service.library.read_one, visit, visit.entry)
         return _as_file(await self._call(render_result, release.result, form), visit, form)
-
-
-def _ask_to_sign_in(visit: _Visit) -> Response:
-    """Pages lead to the form; what was typed into another form waits there, in the editor's fields."""
-    url = visit.request.url
-    path = url.path + (f"?{url.query}" if url.query else "")
-    if visit.request.method != "POST":
-        return RedirectResponse(address("sign-in", next=path), 303)
-    dataset = visit.request.path_params.get("dataset")
-    target = "/" if dataset is None else address("datasets", dataset, **visit.values)
-    error = AccessDenied(
-        "nobody is signed in", why="the session ended, or there was none", fix="sign in",
-        parameter="authorization",
-    )  # fmt: skip
-    return HTMLResponse(pages.render_sign_in(target, error), 401)
 
 
 def _show_error(visit: _Visit, error: HubbubError) -> Response:

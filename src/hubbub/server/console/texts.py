@@ -35,7 +35,7 @@ RUN = "Ask and spend"
 COST = "Cost and expected error"
 COST_EMPTY = "Type a question: its cost and its expected error appear here. Nothing is spent by that."
 NOTHING_SPENT = "Nothing is spent yet."
-ASKED_BEFORE = "This was asked before: it is free to whoever paid for it, and costs others as much."
+ASKED_BEFORE = "You asked this before: its answer is stored, and free."
 DEADLINE = "The answer comes after {seconds} s, whatever the rows are."
 MORE = "about {count} such questions fit your budget"
 BUDGET = "Budget"
@@ -126,10 +126,37 @@ KEYS_HINT = "column=North,South, several separated by ;"
 SETTINGS = {
     "epsilon": "ε",
     "delta": "δ",
+    "error": "the error",
     "rows_per_unit": ROWS_PER_UNIT,
     "groups_per_unit": GROUPS_PER_UNIT,
+    "bounds": BOUNDS,
+    "keys": KEYS,
 }
 APPLY = "Use {setting}"
+APPLY_ESTIMATED = "Estimate the bounds of {column} privately"
+WRITE_INSTEAD = "Write {right} instead of {wrong}"
+COUNT_ROWS = "Count the rows instead"
+GROUP_BY = "Group by {column}"
+TOO_MUCH = "This does not fit your budget: it would be refused, and nothing spent."
+PERMALINK = "Link to this question; opening it runs nothing"
+EXAMPLE = "For example"
+SLIDER = "Error, from 10,000 to 1/100: the smaller, the more it costs"
+COPIED = "Copied"
+SEARCH = "Search the questions"
+SEARCH_BUTTON = "Search"
+NOTHING_FOUND = "No question contains this."
+PROVIDER = "Sign in through the identity provider"
+FACTS = {
+    "unit": UNIT,
+    "neighbours": "Neighbouring tables differ by",
+    "epsilon": "ε",
+    "delta": "δ",
+    "mechanism": "Mechanism",
+    "confidence": "Confidence of the intervals",
+    "as of": "As of",
+}
+PERSON_PAUSED = "paused"
+OF_ANALYSTS = "Tokens of people in this dataset"
 DAYS = " (days since 1970-01-01)"
 CUT = "The first {count} of {total} rows; a download has all."
 STORED_ANSWER = "Stored as entry {entry}, charged once ({cost}): showing it costs nothing."
