@@ -18,12 +18,14 @@ import numpy as np
 
 from hubbub.accounting.closed_form import ClosedForm, SubsampledClosedForm
 from hubbub.accounting.discrete_events import DiscreteGaussian, DiscreteLaplace, RandomizedResponse
+from hubbub.accounting.discrete_pairs import DiscretePair
 from hubbub.accounting.dominating_pairs import GaussianPair, LaplacePair
 from hubbub.accounting.events import BoundedRange, EpsilonDelta, Gaussian, Laplace, Subsampled
 from hubbub.accounting.float_bounds import Uncertified, float_above, float_below
 from hubbub.accounting.pld import MAX_POINTS
 from hubbub.accounting.renyi import ComposedEvents, RenyiDivergence
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
+from hubbub.accounting.subsampled_laplace import SubsampledLaplacePair
 from hubbub.accounting.subsampled_pairs import SubsampledGaussianPair
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.numbers import round_up
@@ -45,6 +47,9 @@ _TOLERANCE = 1e-6
 """If the bounds of the first accountant are further apart, relatively, the next one is asked, too."""
 _FEW_POINTS = 1 << 17
 """Points of a PLD that take less than a second."""
+_SAMPLED = (SubsampledGaussianPair, GaussianPair, SubsampledLaplacePair)
+_SMOOTH = (*_SAMPLED, LaplacePair)
+"""Pairs with a density, for the Fourier accountant."""
 _ATTAINING_EVENTS = (EpsilonDelta, Laplace, DiscreteLaplace, RandomizedResponse)
 """The largest loss of these events has a positive mass."""
 
@@ -278,7 +283,7 @@ class Composition:
 
 def _is_below(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...], bound: float) -> bool:
     """True if this direction is surely no worse than a bound of the other one; a cheap check."""
-    if not all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs):
+    if not all(isinstance(pair, _SAMPLED) for pair, _ in pairs):
         with np.errstate(all="ignore"), contextlib.suppress(*_UNCERTIFIED):
             return bool(getattr(_pld_accountant(pairs, coarse=True), quantity)(at)[1] <= bound)
         return False
@@ -290,9 +295,16 @@ def _is_below(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...], boun
 
 @lru_cache(maxsize=256)
 def bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]) -> Bounds:
-    """Fourier accountant if all pairs are Gaussian or subsampled Gaussian, then the PLD accountant."""
-    smooth = all(isinstance(pair, (SubsampledGaussianPair, GaussianPair, LaplacePair)) for pair, _ in pairs)
-    engines: list[tuple[Callable[[Any], Any], str]] = [(_fourier_accountant, FOURIER)] if smooth else []
+    """Fourier accountant if all pairs have transforms, and one of them a density; then the PLD accountant."""
+    has_transform = all(
+        isinstance(pair, _SMOOTH) or (isinstance(pair, DiscretePair) and not pair.truncated)
+        for pair, _ in pairs
+    )
+    # Without any density the lattice is as quick.
+    has_density = any(isinstance(pair, _SMOOTH) for pair, _ in pairs)
+    engines: list[tuple[Callable[[Any], Any], str]] = (
+        [(_fourier_accountant, FOURIER)] if has_transform and has_density else []
+    )
     best = Bounds(0.0, math.inf, RENYI)
     with np.errstate(all="ignore"):
         for engine, method in [*engines, (_pld_accountant, PLD)]:
@@ -316,14 +328,14 @@ def _pld_accountant(pairs: tuple[tuple[Any, int], ...], *, coarse: bool = False)
     if coarse:
         return PldAccountant(pairs, accuracy=_TOLERANCE, max_points=FIRST_POINTS)
     # Where the Fourier accountant gave up, a loose bound now is better than a close one in a minute.
-    smooth = all(isinstance(pair, (SubsampledGaussianPair, GaussianPair)) for pair, _ in pairs)
+    smooth = all(isinstance(pair, _SAMPLED) for pair, _ in pairs)
     return PldAccountant(pairs, accuracy=_TOLERANCE / 3, max_points=_FEW_POINTS if smooth else MAX_POINTS)
 
 
 def _fourier_accountant(pairs: tuple[tuple[Any, int], ...]) -> "FourierAccountant":
     from hubbub.accounting.fourier_accountant import FourierAccountant
 
-    explicit = [(pair, count) for pair, count in pairs if isinstance(pair, (GaussianPair, LaplacePair))]
+    explicit = [(pair, count) for pair, count in pairs if not isinstance(pair, SubsampledGaussianPair)]
     sampled = [(pair, count) for pair, count in pairs if isinstance(pair, SubsampledGaussianPair)]
     if not sampled:
         return FourierAccountant(explicit, None)

@@ -133,6 +133,23 @@ class DiscretePair:
         mean = float(weight @ losses) / total
         return math.log(total) + shift, mean, float(weight @ (losses - mean) ** 2) / total
 
+    def decay(self, t: Doubles, c: float) -> Doubles:
+        """0: a transform of atoms does not decay."""
+        return 0 * c * t
+
+    def moment_error(self, z: Complexes) -> Doubles:
+        """How many units of 2^-48 e^K(z) is off, of e^K(Re z), beyond some units of K."""
+        losses, p, _ = self._sorted
+        c, largest = float(z.real.max()), float(np.abs(losses).max())
+        if self.truncated or c * largest > 600:
+            raise Uncertified
+        # Σ p·e^(cL) is at least 1.
+        size = float(p @ np.exp(np.maximum(0.0, c * losses))) / max(1.0, float(p @ np.exp(c * losses)))
+        units = self.relative_mass_error + (64 + losses.size) * _UNIT_ROUNDOFF
+        # zL, and its mean, which is known from the masses.
+        off = units + 2 * (units + self.relative_loss_error) * np.abs(z) * largest
+        return np.asarray(2.0**48 * size * off)
+
     def bin_masses(self, edges: Doubles) -> BinMasses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]]."""
         losses, p, q = self._sorted

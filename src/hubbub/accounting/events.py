@@ -32,6 +32,7 @@ from hubbub.accounting.float_bounds import (
     require_normal_float,
 )
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
+from hubbub.accounting.subsampled_laplace import SubsampledLaplacePair
 from hubbub.accounting.subsampled_pairs import (
     SubsampledGaussianGroupPair,
     SubsampledGaussianPair,
@@ -325,6 +326,8 @@ class Subsampled(Event):
             return symmetrize(SubsampledPair(inner, rate, added=False))
         if isinstance(self.base, Gaussian) and not self.without_replacement:
             return SubsampledGaussianPair(rate, inverse_sqrt(self.base.mu_squared, upper=upper), added)
+        if isinstance(inner, LaplacePair) and rate < 1:
+            return SubsampledLaplacePair(inner.epsilon, rate, added)
         return SubsampledPair(inner, rate, added)
 
     @property

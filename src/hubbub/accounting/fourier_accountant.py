@@ -206,7 +206,8 @@ class FourierAccountant:
         total = 0.0
         for pair, count in self.explicit:
             own = pair.derivatives(c)[0]
-            total += count * (own + ROUNDING * (1 + abs(own)))
+            off = float(pair.moment_error(np.array([complex(c)]))[0])
+            total += count * (own + ROUNDING * (1 + abs(own) + off))
         if self.subsampled is not None:
             nodes = self.subsampled.quadrature(c, 0.0, near=near, closed=True)
             total += nodes.moment + nodes.error

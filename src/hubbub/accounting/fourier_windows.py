@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
-__all__ = ["TAIL_DEVIATIONS", "ShiftedLines", "Window", "normal_cdf"]
+__all__ = ["TAIL_DEVIATIONS", "ShiftedLines", "Window", "legendre_rule", "normal_cdf"]
 
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
@@ -93,7 +93,29 @@ class Window:
         return normal_cdf(away) + beside, normal_cdf(-away) - beside
 
 
-_LEGENDRE = np.polynomial.legendre.leggauss(40)
+@lru_cache(maxsize=4)
+def legendre_rule(points: int) -> tuple[Doubles, Doubles]:
+    """Nodes and weights of Gauss and Legendre's rule on ±1, right to two units; numpy's weights are not.
+
+    >>> at, weight = legendre_rule(2)
+    >>> (3 * at**2).round(12).tolist(), weight.tolist()
+    ([1.0, 1.0], [1.0, 1.0])
+    """
+    bits = 128
+    one = 1 << bits
+    nodes, weights = [], []
+    for start in np.polynomial.legendre.leggauss(points)[0].tolist():
+        x = math.floor(start * 2.0**64) << bits - 64
+        for _ in range(3):
+            before, value = one, x
+            for k in range(1, points):
+                before, value = value, ((2 * k + 1) * (x * value >> bits) - k * before) // (k + 1)
+            rest = one - (x * x >> bits)
+            slope = points * (before - (x * value >> bits)) * one // rest
+            x -= value * one // slope
+        nodes.append(x / one)
+        weights.append(2 * one**3 // (rest * slope * slope >> bits) / one)
+    return np.array(nodes), np.array(weights)
 
 
 def _imaginary_step(a: Doubles, b: Doubles) -> Complexes:
@@ -104,7 +126,7 @@ def _imaginary_step(a: Doubles, b: Doubles) -> Complexes:
     half = a * b / 2
     even, odd = np.zeros_like(half), np.zeros_like(half)
     # Nodes lie at ± the same distance from the middle: the phase of both is a cosine and a sine.
-    for at, weight in zip(*(values[20:] for values in _LEGENDRE), strict=True):
+    for at, weight in zip(*(values[20:] for values in legendre_rule(40)), strict=True):
         after, before = (weight * np.exp((b * (1 + side) / 2) ** 2 / 2) for side in (at, -at))
         turn = half * at
         even += (after + before) * np.cos(turn)
