@@ -167,14 +167,14 @@ def mean_ratio(cells: list[Cell]) -> float:
 def show_cells(question: str, cells: list[Cell]) -> None:
     who = sorted({name for cell in cells for name in cell.errors}, key=lambda name: (name != "hubbub", name))
 
-    def shown(cell: Cell, name: str) -> str:
+    def display(cell: Cell, name: str) -> str:
         return "–" if name not in cell.errors else "{:.3g} ± {:.1g}".format(*cell.errors[name])
 
     show(
         f"{question}: mean error ± standard error",
         ("data", "rows", "ε", *who, "over the best"),
         [
-            (c.data, f"{c.rows:,}", f"{c.epsilon:g}", *(shown(c, name) for name in who), f"{c.ratio:.2f}×")
+            (c.data, f"{c.rows:,}", f"{c.epsilon:g}", *(display(c, name) for name in who), f"{c.ratio:.2f}×")
             for c in cells
         ],
     )
@@ -512,14 +512,14 @@ def key_columns() -> Iterator[Column]:
 def unit_sets() -> Iterator[Units]:
     rng = np.random.default_rng(20261119)
 
-    def drawn(name: str, rows_of: np.ndarray, limit: int, groups_limit: int) -> Units:
+    def draw_all(name: str, rows_of: np.ndarray, limit: int, groups_limit: int) -> Units:
         who = np.repeat(np.arange(len(rows_of)), rows_of)
         return Units(name, who, np.minimum(rng.zipf(1.6, len(who)) - 1, 15), 16, limit, groups_limit)
 
-    yield drawn("lognormal rows", np.maximum(rng.lognormal(1, 1, 3000).astype(int), 1), 8, 4)
-    yield drawn("one row each", np.ones(5000, dtype=int), 1, 1)
-    yield drawn("Zipf rows", np.minimum(rng.zipf(2, 3000), 1000), 8, 4)
-    yield drawn("uniform rows", rng.integers(1, 51, 600), 50, 8)
+    yield draw_all("lognormal rows", np.maximum(rng.lognormal(1, 1, 3000).astype(int), 1), 8, 4)
+    yield draw_all("one row each", np.ones(5000, dtype=int), 1, 1)
+    yield draw_all("Zipf rows", np.minimum(rng.zipf(2, 3000), 1000), 8, 4)
+    yield draw_all("uniform rows", rng.integers(1, 51, 600), 50, 8)
     if SHARED.exists():
         nafld = pl.read_csv(SHARED / "nafld3_events.csv")
         groups = np.unique(nafld["event"].to_numpy().astype(str), return_inverse=True)[1]

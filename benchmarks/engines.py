@@ -40,13 +40,13 @@ def run(most: int | None = None) -> None:
         for rows in ROWS[engine]:
             if most is None or rows <= most:
                 timed = make(visits(rows))
-                targets += shown(engine, rows, timed)
+                targets += display(engine, rows, timed)
                 if engine == "Spark" and rows <= PEER_ROWS and not isinstance(timed, str):
                     targets += beside_peers(rows, timed)
     show_targets(targets)
 
 
-def shown(engine: str, rows: int, timed: Times | str) -> list[Target]:
+def display(engine: str, rows: int, timed: Times | str) -> list[Target]:
     if isinstance(timed, str):
         show("", (f"{engine}: {timed}",), ())  # a title alone would not be printed
         return []
@@ -125,13 +125,13 @@ def postgresql(path: Path) -> Times | str:
                 root = int((server.data / "postmaster.pid").read_text().splitlines()[0])
                 with hb.open(server.address(), **GIVEN) as data:
 
-                    def asked(what: str) -> Callable[[], object]:
+                    def ask(what: str) -> Callable[[], object]:
                         text = f"SELECT region, {what} FROM visits GROUP BY region"
                         return lambda: owner.execute(text).fetchall()
 
                     own = {
-                        PLAIN_COUNTS: asked("COUNT(*), AVG(cost)"),
-                        PLAIN_USERS: asked('COUNT(DISTINCT "user")'),
+                        PLAIN_COUNTS: ask("COUNT(*), AVG(cost)"),
+                        PLAIN_USERS: ask('COUNT(DISTINCT "user")'),
                     }
                     return best(own | questions(data), root)
         finally:

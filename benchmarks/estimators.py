@@ -157,7 +157,7 @@ def others(rows, labels, test, truth) -> None:
         ordinary,
     )
 
-    def kept(model):
+    def keep(model):
         along = np.asarray(model.components_)
         centred = numbers - numbers.mean(axis=0)
         return 100 * float(((centred @ along.T) ** 2).sum() / (centred**2).sum())
@@ -169,7 +169,7 @@ def others(rows, labels, test, truth) -> None:
 
     add(
         "PCA, % of variance in 2 of 5",
-        kept,
+        keep,
         lambda: PCA(**options, n_components=2).fit(numbers),
         lambda: rivals.PCA(2, epsilon=1, bounds=bounds, data_norm=5**0.5, account=None).fit(numbers.copy()),
         ordinary_components,

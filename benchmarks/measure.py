@@ -26,7 +26,7 @@ class Task:
 @dataclass(frozen=True)
 class Target:
     what: str
-    wanted: str
+    limit: str
     measured: str
     met: bool
 
@@ -64,5 +64,5 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> N
 
 
 def show_targets(targets: Iterable[Target]) -> None:
-    rows = [(t.what, t.wanted, t.measured, "met" if t.met else "MISSED") for t in targets]
+    rows = [(t.what, t.limit, t.measured, "met" if t.met else "MISSED") for t in targets]
     show("Targets", ("", "target", "measured", ""), rows)

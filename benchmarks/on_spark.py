@@ -52,11 +52,11 @@ def started():
 
 
 def plain(session) -> Tasks:
-    def asked(what: str) -> Callable[[], object]:
+    def ask(what: str) -> Callable[[], object]:
         # A data frame anew each time: a second collect of one finds its shuffles done.
         return lambda: session.sql(f"SELECT region, {what} FROM visits GROUP BY region").collect()
 
-    return {PLAIN_COUNTS: asked("COUNT(*), AVG(cost)"), PLAIN_USERS: asked("COUNT(DISTINCT user)")}
+    return {PLAIN_COUNTS: ask("COUNT(*), AVG(cost)"), PLAIN_USERS: ask("COUNT(DISTINCT user)")}
 
 
 def questions(data) -> Tasks:
@@ -79,12 +79,12 @@ def tumult(session) -> Tasks:
     )
     groups = QueryBuilder("visits").enforce(MaxRowsPerID(KEPT)).groupby(KeySet.from_dict({"region": REGIONS}))
 
-    def asked(*queries) -> list[object]:
+    def ask_one(*queries) -> list[object]:
         return [private.evaluate(query, PureDPBudget(1 / len(queries))).collect() for query in queries]
 
     return {
-        COUNTS: lambda: asked(groups.count(), groups.average("cost", low=0, high=HIGH)),
-        USERS: lambda: asked(groups.count_distinct(["user"])),
+        COUNTS: lambda: ask_one(groups.count(), groups.average("cost", low=0, high=HIGH)),
+        USERS: lambda: ask_one(groups.count_distinct(["user"])),
     }
 
 
@@ -99,7 +99,7 @@ def pipelinedp(session) -> Tasks:
         value_extractor=lambda row: row.cost,
     )
 
-    def asked(*metrics) -> list[object]:
+    def ask_query(*metrics) -> list[object]:
         budget = pdp.NaiveBudgetAccountant(total_epsilon=1, total_delta=0)
         params = pdp.AggregateParams(
             metrics=list(metrics), max_contributions=KEPT, min_value=0, max_value=HIGH
@@ -109,8 +109,8 @@ def pipelinedp(session) -> Tasks:
         return answers.collect()
 
     return {
-        COUNTS: lambda: asked(pdp.Metrics.COUNT, pdp.Metrics.MEAN),
-        USERS: lambda: asked(pdp.Metrics.PRIVACY_ID_COUNT),
+        COUNTS: lambda: ask_query(pdp.Metrics.COUNT, pdp.Metrics.MEAN),
+        USERS: lambda: ask_query(pdp.Metrics.PRIVACY_ID_COUNT),
     }
 
 

@@ -112,5 +112,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Compare two ways to release quantiles.")
     parser.add_argument("--largest", type=int, default=10_000, help="the largest number of rows")
     parser.add_argument("--repeat", type=int, default=60, help="number of releases of each kind")
-    given = parser.parse_args()
-    run(given.largest, given.repeat)
+    options = parser.parse_args()
+    run(options.largest, options.repeat)

@@ -85,7 +85,7 @@ def tasks(path: Path) -> dict[str, dict[str, Callable[[], object]]]:
     }
 
 
-def opened(path: Path) -> tuple[Dataset, Dataset]:
+def open_data(path: Path) -> tuple[Dataset, Dataset]:
     """One row a person; and one user a person."""
     about = {"table": "visits", "bounds": {"cost": (0, HIGH)}, "keys": {"region": REGIONS}}
     return (
@@ -106,7 +106,7 @@ def plans(by_row: Dataset, by_user: Dataset) -> dict[str, Plan]:
 
 
 def hubbub_tasks(path: Path) -> dict[str, Callable[[], object]]:
-    return {letter: plan.run for letter, plan in plans(*opened(path)).items()}
+    return {letter: plan.run for letter, plan in plans(*open_data(path)).items()}
 
 
 def duckdb_tasks(path: Path) -> dict[tuple[str, str], Callable[[], object]]:
@@ -189,7 +189,7 @@ def opendp_tasks(path: Path) -> dict[str, Callable[[], object]]:
 
 
 def plannings(path: Path) -> dict[str, Callable[[], object]]:
-    by_row, by_user = opened(path)
+    by_row, by_user = open_data(path)
     many = [f"key {number:06d}" for number in range(100_000)]
     declared = hb.open(str(path), unit="user", rows_per_unit=KEPT, keys={"region": many}, table="visits")
     return {
@@ -229,7 +229,7 @@ def best(ways: Mapping[str, Callable[[], object]]) -> Timed:
 
 def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
     """Ours and OpenDP's: from what each gives on average without noise, and for c from the truth."""
-    by_row, by_user = opened(path)
+    by_row, by_user = open_data(path)
     plan, peer = plans(by_row, by_user), opendp_tasks(path)
     regions = by_user.exact(plan["b"])
     products = kept_counts(by_user, plan["c"])
@@ -259,7 +259,7 @@ def mean_errors(path: Path) -> dict[str, tuple[float, float]]:
             name = f"{task}, median"
             ours.add(name, {0: plan[task].run().value["cost"][0]}, {0: exact})
             theirs.add(name, {0: peer[task]()["cost"][0]}, {0: exact})
-    return {name: (ours.mean(name), theirs.mean(name)) for name in ours.found}
+    return {name: (ours.mean(name), theirs.mean(name)) for name in ours.figures}
 
 
 def kept_counts(data: Dataset, plan: Plan) -> dict[object, float]:
@@ -272,16 +272,16 @@ def kept_counts(data: Dataset, plan: Plan) -> dict[object, float]:
 
 class _Errors:
     def __init__(self) -> None:
-        self.found: dict[str, list[float]] = {}
+        self.figures: dict[str, list[float]] = {}
 
     def add(self, name: str, answers: Mapping[object, float], exact: Mapping[object, float]) -> None:
         self.say(name, float(np.mean([abs(answer - exact[key]) for key, answer in answers.items()])))
 
     def say(self, name: str, figure: float) -> None:
-        self.found.setdefault(name, []).append(figure)
+        self.figures.setdefault(name, []).append(figure)
 
     def mean(self, name: str) -> float:
-        return float(np.mean(self.found[name]))
+        return float(np.mean(self.figures[name]))
 
 
 def _keyed(table: Mapping[str, object], key: str, value: str) -> dict[object, float]:
@@ -356,5 +356,5 @@ if __name__ == "__main__":
     parser.add_argument("--peak")
     parser.add_argument("--letter")
     parser.add_argument("--path", type=Path)
-    given = parser.parse_args()
-    _peak_here(given.path, given.letter, given.peak)
+    options = parser.parse_args()
+    _peak_here(options.path, options.letter, options.peak)

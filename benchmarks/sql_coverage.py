@@ -40,7 +40,7 @@ CLASSES = (
 class World:
     """Tables, and what their owner declares of them."""
 
-    made: str
+    setup: str
     protected: tuple[str, ...]
     unit: str
     public: tuple[str, ...]
@@ -128,10 +128,10 @@ def read(source: str) -> list[Written]:
 
 
 @cache
-def opened(name: str) -> tuple[hb.Dataset, duckdb.DuckDBPyConnection]:
+def open_data(name: str) -> tuple[hb.Dataset, duckdb.DuckDBPyConnection]:
     world = WORLDS[name]
     theirs = duckdb.connect(config={"threads": 1})
-    theirs.execute(world.made)
+    theirs.execute(world.setup)
     theirs.execute("SET ieee_floating_point_ops = false")
     folder = Path(tempfile.mkdtemp(prefix="hubbub-sql-"))
     lines = [f"rows_per_unit = {world.rows}", f"groups_per_unit = {world.rows}"]
@@ -151,7 +151,7 @@ def opened(name: str) -> tuple[hb.Dataset, duckdb.DuckDBPyConnection]:
             if name in columns and table in world.protected
         }
         for entry, declared in (("bounds", bounds), ("keys", keys)):
-            listed = ", ".join(f"{name} = {json.dumps(given)}" for name, given in declared.items())
+            listed = ", ".join(f"{name} = {json.dumps(arguments)}" for name, arguments in declared.items())
             lines += [f"{entry} = {{ {listed} }}"] if listed else []
     (folder / "hubbub.toml").write_text("\n".join(lines))
     return hb.open(folder / "hubbub.toml"), theirs
@@ -201,41 +201,41 @@ def label(row: tuple) -> tuple:
     return tuple(each for each in row if not isinstance(each, float))
 
 
-def planned(data: hb.Dataset, query: Written, **options):
+def make_plan(data: hb.Dataset, query: Written, **options):
     options = {"epsilon": EPSILON, "delta": 0, "bounds": query.bounds, **options}
     return data.sql(query.text, **options, allow_large_epsilon=True)
 
 
 def classify(query: Written, *, verbose: bool = False) -> tuple[str, str]:
     """The class of a query, and what was said of it."""
-    data, theirs = opened({**SOURCES, **HELD_BACK}[query.source])
+    data, theirs = open_data({**SOURCES, **HELD_BACK}[query.source])
     is_rough = "approx" in query.flags
     try:
         try:
-            plan = planned(data, query)
+            plan = make_plan(data, query)
         except hb.HubbubError as refused:
             unknown = re.match("the keys of (.*) are not declared", str(refused))
             if unknown is None:
                 raise
-            found = theirs.execute(query.duck)
-            names = [column[0].lower() for column in found.description]
-            rows = found.fetchall()
-            wanted = unknown[1].lower().split(", ")
-            if set(wanted) <= set(names):
-                keys = {name: sorted({row[names.index(name)] for row in rows}, key=str) for name in wanted}
+            actual = theirs.execute(query.duck)
+            names = [column[0].lower() for column in actual.description]
+            rows = actual.fetchall()
+            target = unknown[1].lower().split(", ")
+            if set(target) <= set(names):
+                keys = {name: sorted({row[names.index(name)] for row in rows}, key=str) for name in target}
                 try:
-                    plan = planned(data, query, keys=keys)
+                    plan = make_plan(data, query, keys=keys)
                 except hb.HubbubError as other:  # DuckDB cuts dates to timestamps
                     if "is not a date" not in str(other):
                         raise
                     dates = {name: [each.date() for each in values] for name, values in keys.items()}
-                    plan = planned(data, query, keys=dates)
+                    plan = make_plan(data, query, keys=dates)
             else:
-                is_rough, plan = True, planned(data, query, epsilon=SMALLER, delta=1e-4)
+                is_rough, plan = True, make_plan(data, query, epsilon=SMALLER, delta=1e-4)
         result = data.run(plan).value
     except hb.HubbubError as refused:
-        said = " ".join(str(refused).split())
-        return ("refused rightly" if "refuse" in query.flags else "refused, could be protected"), said
+        message = " ".join(str(refused).split())
+        return ("refused rightly" if "refuse" in query.flags else "refused, could be protected"), message
     if "refuse" in query.flags:
         return "answered, should be refused", ""
     columns = result.to_dict()
@@ -258,17 +258,17 @@ def main() -> None:
     by_construct: dict[str, Counter] = defaultdict(Counter)
     worlds = HELD_BACK if chosen.held_back else SOURCES
     for source in [chosen.source] if chosen.source else worlds:
-        opened({**SOURCES, **HELD_BACK}[source])
+        open_data({**SOURCES, **HELD_BACK}[source])
         for query in read(source):
             try:
-                name, said = classify(query, verbose=chosen.verbose)
+                name, message = classify(query, verbose=chosen.verbose)
             except Exception as problem:
-                name, said = "different", f"crashed: {type(problem).__name__}: {str(problem)[:300]}"
+                name, message = "different", f"crashed: {type(problem).__name__}: {str(problem)[:300]}"
             by_source[source][name] += 1
             for tag in query.tags:
                 by_construct[tag][name] += 1
             if chosen.verbose and name not in CLASSES[:2]:
-                print(f"{source}, {', '.join(query.tags)}: {name}\n  {query.text}\n  {said}")
+                print(f"{source}, {', '.join(query.tags)}: {name}\n  {query.text}\n  {message}")
     widths = "{:<28}" + "{:>14}" * (len(CLASSES) + 1)
     print(widths.format("source", *(each.split(",")[-1].strip()[:13] for each in CLASSES), "all"))
     total: Counter = Counter()
@@ -276,8 +276,8 @@ def main() -> None:
         total += counts
         print(widths.format(source, *(counts[each] for each in CLASSES), counts.total()))
     print(widths.format("all", *(total[each] for each in CLASSES), total.total()))
-    written, refused = (total[CLASSES[place]] / total.total() for place in (0, 2))
-    print(f"\n{written:.0%} as written, {refused:.0%} refused though protectable")
+    contents, refused = (total[CLASSES[place]] / total.total() for place in (0, 2))
+    print(f"\n{contents:.0%} as written, {refused:.0%} refused though protectable")
     print("\nconstructs that are refused or different:")
     for tag, counts in sorted(
         by_construct.items(), key=lambda item: -(item[1].total() - item[1]["as written"])

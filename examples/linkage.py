@@ -16,11 +16,12 @@ voters = {(born, district, sex): f"Voter {i}" for i, born, district, sex, _ in p
 # The "anonymised" release leaves out the name. Whoever is alone with her three facts has one all the same.
 released = [(born, district, sex, diagnosis) for _, born, district, sex, diagnosis in people]
 alone = Counter(row[:3] for row in released)
-named = [(voters[row[:3]], row[3]) for row in released if alone[row[:3]] == 1]
+reidentified = [(voters[row[:3]], row[3]) for row in released if alone[row[:3]] == 1]
 print(
-    f"Without names: {len(released)} rows. Named again by a list of voters: {len(named)}, such as {named[0]}"
+    f"Without names: {len(released)} rows. Named again by a list of voters: "
+    f"{len(reidentified)}, such as {reidentified[0]}"
 )
-assert len(named) > 1000  # 1,690 are expected; fewer than 1,000 once in 10^60 runs
+assert len(reidentified) > 1000  # 1,690 are expected; fewer than 1,000 once in 10^60 runs
 
 # The same question to hubbub: who has which three facts, and what do they suffer from?
 connection = duckdb.connect()
@@ -32,12 +33,13 @@ data = hubbub.open(connection, table="patients", unit="patient", rows_per_unit=1
 facts = "born, district, sex, diagnosis"
 plan = data.sql(f"SELECT {facts}, COUNT(*) AS n FROM patients GROUP BY {facts}", epsilon=1, delta=1e-15)
 answers = plan.run().value
-shown = set(zip(*(answers[name] for name in ("born", "district", "sex")), strict=True))
-found = [voters[facts] for facts in voters if facts in shown and alone[facts] == 1]
+groups = set(zip(*(answers[name] for name in ("born", "district", "sex")), strict=True))
+singled_out = [voters[facts] for facts in voters if facts in groups and alone[facts] == 1]
 print(
-    f"From hubbub, ε = 1: {len(answers)} groups are shown, and of those who are alone {len(found)} are named"
+    f"From hubbub, ε = 1: {len(answers)} groups are shown, "
+    f"and of those who are alone {len(singled_out)} are named"
 )
-assert not found  # each is shown with a chance of 1e-15 at most, all of them 2e-12
+assert not singled_out  # each is shown with a chance of 1e-15 at most, all of them 2e-12
 
 for text in ("SELECT * FROM patients", "SELECT patient, COUNT(*) FROM patients GROUP BY patient"):
     try:

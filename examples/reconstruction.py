@@ -10,17 +10,17 @@ from hubbub.noise import bernoulli, discrete_laplace
 
 PEOPLE, QUESTIONS, EPSILON = 150, 600, 0.25
 sick = bernoulli(0.5, size=PEOPLE)
-asked = bernoulli(0.5, size=PEOPLE * QUESTIONS).reshape(QUESTIONS, PEOPLE)
+questions = bernoulli(0.5, size=PEOPLE * QUESTIONS).reshape(QUESTIONS, PEOPLE)
 
 
 def reconstructed(answers: np.ndarray) -> np.ndarray:
     """Who is sick, by the least squares of all answers."""
-    result, *_ = np.linalg.lstsq(asked.astype(float), answers, rcond=None)
+    result, *_ = np.linalg.lstsq(questions.astype(float), answers, rcond=None)
     return result > 0.5
 
 
 # Counts of random halves of the people, each a little off, as an interface that "adds some noise" would.
-exact = asked @ sick.astype(int)
+exact = questions @ sick.astype(int)
 slightly = exact + discrete_laplace(1, size=QUESTIONS)
 right = int((reconstructed(slightly) == sick).sum())
 print(f"{QUESTIONS} counts, each off by about 1: {right} of {PEOPLE} people reconstructed")
@@ -30,7 +30,7 @@ assert right > 0.95 * PEOPLE
 connection = duckdb.connect()
 connection.execute("CREATE TABLE patients (patient INT, sick BOOLEAN)")
 connection.executemany("INSERT INTO patients VALUES (?, ?)", list(enumerate(sick.tolist())))
-places, people = np.nonzero(asked)
+places, people = np.nonzero(questions)
 connection.register("pairs", {"question": places, "patient": people})
 connection.execute("CREATE TABLE questions AS SELECT * FROM pairs")
 data = hubbub.open(

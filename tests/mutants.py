@@ -202,9 +202,9 @@ def mutants_of(module: str) -> list[Mutant]:
     for place, (node, function) in enumerate(sites(tree)):
         for variant, new in enumerate(variants(node)):
             statement = statements[id(node)]
-            change = f"{_shown(node)} → {_shown(new)}"
+            change = f"{_render(node)} → {_render(new)}"
             if isinstance(node, ast.Constant):  # which by itself tells little
-                change += f" in {_shown(statement):.90}"
+                change += f" in {_render(statement):.90}"
             nth = seen[function, change]
             seen[function, change] += 1
             lines = range(statement.lineno, _last_line(statement) + 1)
@@ -227,7 +227,7 @@ def _last_line(statement: ast.stmt) -> int:
     return max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno or statement.lineno
 
 
-def _shown(node: ast.AST) -> str:
+def _render(node: ast.AST) -> str:
     return "nothing" if isinstance(node, ast.Pass) else ast.unparse(node).splitlines()[0]
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def written(folder: Path, text: str) -> Path:
+def write(folder: Path, text: str) -> Path:
     (folder / CONFIG_NAME).write_text(text)
     return folder / CONFIG_NAME
 
@@ -59,7 +59,7 @@ public = true
 
 
 def test_declaration_is_read_exactly(folder):
-    facts = read_config(written(folder, FULL))
+    facts = read_config(write(folder, FULL))
     visits, towns = facts.tables
     assert (facts.population, facts.rows_per_unit, facts.groups_per_unit) == (1000, 3, 2)
     assert facts.budget == hubbub.Budget(Fraction(3, 2), Fraction(1, 10**6), population=1000)
@@ -74,8 +74,8 @@ def test_declaration_is_read_exactly(folder):
 
 def test_decimals_are_read_exactly(folder):
     confirmed = "[budget]\nepsilon = 21\nallow_large_epsilon = true\n"
-    assert read_config(written(folder, VISITS + confirmed)).budget.epsilon == 21
-    facts = read_config(written(folder, VISITS + "bounds = { cost = [0.1, 0.3] }\n[budget]\nepsilon = 0.1\n"))
+    assert read_config(write(folder, VISITS + confirmed)).budget.epsilon == 21
+    facts = read_config(write(folder, VISITS + "bounds = { cost = [0.1, 0.3] }\n[budget]\nepsilon = 0.1\n"))
     assert facts.budget.epsilon == Fraction(1, 10)
     assert facts.tables[0].bounds["cost"] == (Fraction(1, 10), Fraction(3, 10))
 
@@ -87,7 +87,7 @@ def test_keys_of_every_type_are_read(folder):
         'keys = { ward = "@wards.txt", day = [2024-01-31], ok = [true, false], size = [0.5, 1], '
         'town = "a, b" }\n'
     )
-    keys = read_config(written(folder, text)).tables[0].keys
+    keys = read_config(write(folder, text)).tables[0].keys
     assert keys["ward"] == (1.0, 2.0, 12.0)
     assert keys["day"] == (date(2024, 1, 31),)
     assert keys["ok"] == (True, False)
@@ -99,7 +99,7 @@ def test_keys_of_every_type_are_read(folder):
 
 
 def test_declared_file_needs_no_further_arguments(folder):
-    written(folder, FULL)
+    write(folder, FULL)
     with hubbub.open(folder / "visits.csv") as data:
         assert data.unit == hubbub.Unit("patient")
         plan = data.sql(SQL, epsilon=1)
@@ -118,7 +118,7 @@ def test_declared_file_needs_no_further_arguments(folder):
 
 def test_declared_ledger_is_used(folder):
     head = 'ledger = "visits.ledger"\naccount = "hospital"\nversion = "2026-11"\n'
-    facts = read_config(written(folder, head + FULL))
+    facts = read_config(write(folder, head + FULL))
     assert facts.ledger == str(folder / "visits.ledger")
     assert (facts.account, facts.version) == ("hospital", "2026-11")
     answers = []
@@ -131,11 +131,11 @@ def test_declared_ledger_is_used(folder):
     with hubbub.open(folder / CONFIG_NAME) as data, pytest.raises(BudgetExceeded):
         data.run(data.sql("SELECT COUNT(*) AS m FROM visits", epsilon=1))
     database = 'ledger = "postgresql://localhost/x"\n'
-    assert read_config(written(folder, database + FULL)).ledger == "postgresql://localhost/x"
+    assert read_config(write(folder, database + FULL)).ledger == "postgresql://localhost/x"
 
 
 def test_declaration_opens_all_its_tables(folder, monkeypatch):
-    path = written(folder, FULL)
+    path = write(folder, FULL)
     with hubbub.open(str(path)) as data:
         assert set(data.tables) == {"visits", "towns"}
     monkeypatch.chdir(folder)
@@ -146,7 +146,7 @@ def test_declaration_opens_all_its_tables(folder, monkeypatch):
 
 
 def test_passed_arguments_override_declared_ones(folder):
-    written(folder, FULL)
+    write(folder, FULL)
     with hubbub.open(
         folder / "visits.csv",
         table="v",
@@ -174,7 +174,7 @@ def test_passed_arguments_override_declared_ones(folder):
 def test_passed_arguments_apply_to_the_opened_table(folder):
     more = '[tables.bills]\npath = "bills.csv"\nunit = "who"\n'
     (folder / "bills.csv").write_text("who,euros\np1,3\n")
-    written(folder, VISITS + more)
+    write(folder, VISITS + more)
     with hubbub.open(folder / "visits.csv", types={"cost": "number"}) as data:
         assert data.tables["visits"].find("cost").kind is Kind.NUMBER
         assert data.tables["bills"].find("who").is_unit
@@ -184,7 +184,7 @@ def test_passed_arguments_apply_to_the_opened_table(folder):
 
 
 def test_row_unit_must_be_declared(folder):
-    written(folder, VISITS.replace('"patient"', '"row"'))
+    write(folder, VISITS.replace('"patient"', '"row"'))
     with hubbub.open(folder / "visits.csv") as data:
         assert data.unit == hubbub.Unit.row()
 
@@ -193,7 +193,7 @@ def test_undeclared_files_have_no_declaration(folder):
     other = folder / "other.csv"
     other.write_text("a,b\n1,2\n")
     assert find_config(other) is None
-    written(folder, VISITS)
+    write(folder, VISITS)
     assert find_config(other) is None
     assert find_config(folder / "visits.csv").opened_table == "visits"
     assert find_config({"visits": "visits.csv"}) is None
@@ -204,7 +204,7 @@ def test_undeclared_files_have_no_declaration(folder):
 def test_file_pattern_can_be_declared(folder):
     (folder / "part_1.csv").write_text("patient\n1\n")
     (folder / "part_2.csv").write_text("patient\n2\n")
-    written(folder, VISITS.replace("visits.csv", "part_*.csv"))
+    write(folder, VISITS.replace("visits.csv", "part_*.csv"))
     assert find_config(folder / "part_*.csv").opened_table == "visits"
     with hubbub.open(folder / "part_*.csv") as data:
         assert set(data.tables) == {"visits"}
@@ -222,7 +222,7 @@ def kinds(folder, account="visits"):
 
 
 def test_declaration_applies_under_every_name_of_the_rows(folder, monkeypatch):
-    written(folder, KEPT)
+    write(folder, KEPT)
     file = folder / "visits.csv"
     (folder / "away" / "below").mkdir(parents=True)
     (folder / "away" / "link.csv").symlink_to(file)
@@ -251,19 +251,19 @@ def test_declaration_applies_under_every_name_of_the_rows(folder, monkeypatch):
 def test_a_declaration_is_found_in_a_folder_above(folder):
     (folder / "2026" / "11").mkdir(parents=True)
     (folder / "visits.csv").rename(folder / "2026" / "11" / "visits.csv")
-    written(folder, KEPT.replace("visits.csv", "2026/*/visits.csv"))
+    write(folder, KEPT.replace("visits.csv", "2026/*/visits.csv"))
     assert find_config(folder / "2026" / "11" / "visits.csv").opened_table == "visits"
     assert find_config(folder / "towns.csv") is None
 
 
 def test_files_of_several_tables_are_not_one(folder):
-    written(folder, VISITS + '[tables.towns]\npath = "towns.csv"\nunit = "region"\n')
+    write(folder, VISITS + '[tables.towns]\npath = "towns.csv"\nunit = "region"\n')
     with pytest.raises(InvalidInput, match="in several tables"):
         find_config(folder / "*.csv")
 
 
 def test_mapping_uses_the_declaration_of_each_table(folder):
-    written(folder, FULL)
+    write(folder, FULL)
     rows = {"v": folder / "visits.csv", "more": pd.DataFrame({"patient": ["p1"], "x": [1]})}
     with hubbub.open(rows) as data:
         assert data.tables["v"].find("cost").kind is Kind.NUMBER
@@ -272,7 +272,7 @@ def test_mapping_uses_the_declaration_of_each_table(folder):
 
 
 def test_two_declarations_of_the_same_rows_must_agree(folder):
-    written(folder, KEPT)
+    write(folder, KEPT)
     (folder / "mine").mkdir()
     mine = folder / "mine" / CONFIG_NAME
     own = KEPT.replace("visits.csv", "../visits.csv")
@@ -306,7 +306,7 @@ def test_two_declarations_of_the_same_rows_must_agree(folder):
 )
 def test_declaration_holds_unless_overridden_explicitly(folder, options, what, monkeypatch):
     monkeypatch.chdir(folder)
-    written(folder, KEPT)
+    write(folder, KEPT)
     with pytest.raises(Refused, match=f"declares another {what}"):
         hubbub.open("visits.csv", **options)
     assert not (folder / "visits.ledger").exists()
@@ -324,7 +324,7 @@ def test_declaration_holds_unless_overridden_explicitly(folder, options, what, m
 
 
 def test_declared_ledger_may_be_named_again(folder):
-    written(folder, KEPT)
+    write(folder, KEPT)
     with Ledger.open(folder / "visits.ledger") as ledger:
         for same in (ledger, folder / "visits.ledger", str(folder / "." / "visits.ledger")):
             hubbub.open(folder / "visits.csv", ledger=same, unit="PATIENT", budget=hubbub.Budget(9)).close()
@@ -332,18 +332,18 @@ def test_declared_ledger_may_be_named_again(folder):
 
 
 def test_override_needs_the_declared_ledger(folder):
-    written(folder, VISITS)
+    write(folder, VISITS)
     for options in ({}, {"ledger": folder / "other.ledger", "budget": hubbub.Budget(1)}):
         with pytest.raises(HubbubError, match="ledger"):
             hubbub.open(folder / "visits.csv", unit=hubbub.Unit.row(), override=True, **options)
 
 
 def test_rows_are_public_or_protected(folder):
-    written(folder, KEPT)
+    write(folder, KEPT)
     with pytest.raises(Refused, match="p is passed as public"):
         hubbub.open(folder / "towns.csv", unit="region", public={"p": folder / "v*.csv"})
     with pytest.raises(InvalidInput, match=r"tables\.p is public, and has a file of tables\.visits"):
-        read_config(written(folder, KEPT + '[tables.p]\npath = "*.csv"\npublic = true\n'))
+        read_config(write(folder, KEPT + '[tables.p]\npath = "*.csv"\npublic = true\n'))
 
 
 # What is refused
@@ -432,7 +432,7 @@ def test_rows_are_public_or_protected(folder):
     ],
 )
 def test_a_wrong_entry_is_named_with_its_file(folder, text, what):
-    path = written(folder, text)
+    path = write(folder, text)
     with pytest.raises(HubbubError) as error:
         read_config(path)
     assert error.value.what.startswith(f"{path}: {what}")
@@ -449,7 +449,7 @@ def test_unreadable_declarations_are_refused(folder):
 
 
 def test_a_column_that_is_not_there_is_refused_when_it_is_opened(folder):
-    written(folder, VISITS + "bounds = { costs = [0, 1] }")
+    write(folder, VISITS + "bounds = { costs = [0, 1] }")
     with pytest.raises(InvalidInput, match="no column 'costs' in visits"):
         hubbub.open(folder / "visits.csv")
 

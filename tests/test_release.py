@@ -21,10 +21,10 @@ class Made:
     def __init__(self, error_kind, width=3):
         self.error_kind = error_kind
         self.width = width
-        self.asked = []
+        self.calls = []
 
     def error(self, confidence=0.95, *, coordinates=1):
-        self.asked.append((confidence, coordinates))
+        self.calls.append((confidence, coordinates))
         return self.width
 
     def to_json(self):
@@ -73,20 +73,20 @@ def test_errors_are_per_coordinate_or_simultaneous():
     answer = release(np.array([1, 2]), coordinates=2)
 
     assert answer.error(0.9) == answer.error(0.9, simultaneous=True) == 3
-    assert answer.source.asked == [(0.9, 1), (0.9, 2)]
+    assert answer.source.calls == [(0.9, 1), (0.9, 2)]
     answer.error()
-    assert answer.source.asked[-1] == (0.95, 1)
+    assert answer.source.calls[-1] == (0.95, 1)
     answer.interval(0.5, simultaneous=True)
-    assert answer.source.asked[-1] == (0.5, 2)
+    assert answer.source.calls[-1] == (0.5, 2)
     answer.interval()
-    assert answer.source.asked[-1] == (0.95, 1)
+    assert answer.source.calls[-1] == (0.95, 1)
 
 
 def test_a_choice_has_a_regret_over_all_candidates_and_no_interval():
     answer = release(2, "regret", coordinates=9)
 
     assert answer.error() == 3
-    assert answer.source.asked == [(0.95, 9)]
+    assert answer.source.calls == [(0.95, 9)]
     with refused(InvalidInput, match="a selection has no interval"):
         answer.interval()
     assert release(2.5, "regret", width=0.5).error() == 0.5

@@ -62,15 +62,15 @@ def write_output(
 
     It is made in a folder beside it that only this user can look into, and then renamed.
     """
-    _written(check_output_path(path, endings), content)
+    _write(check_output_path(path, endings), content)
 
 
 def write_declaration(path: Path, text: str) -> None:
     """Write a hubbub.toml, over one that was there; where that was a link, what it led to stays."""
-    _written(path, text)
+    _write(path, text)
 
 
-def _written(target: Path, content: str | Callable[[Path], object]) -> None:
+def _write(target: Path, content: str | Callable[[Path], object]) -> None:
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hubbub-") as folder:
             part = Path(folder) / f"part{target.suffix}"

@@ -19,7 +19,7 @@ from hubbub.errors import InvalidInput, Unsupported
 from refusing import refused
 
 
-def made(kind, *numbers):
+def make_one(kind, *numbers):
     exact = [Fraction(number) for number in numbers]
     match kind:
         case "gaussian":
@@ -52,14 +52,14 @@ def encloses(result, lower, upper):
 
 @pytest.mark.parametrize(("what", "delta", "lower", "upper"), EPSILONS)
 def test_published_values_are_enclosed(what, delta, lower, upper):
-    loss = made(*what)
+    loss = make_one(*what)
     encloses(loss.epsilon_bounds(Fraction(delta)), lower, upper)
     assert loss.epsilon(Fraction(delta)) == loss.epsilon_bounds(Fraction(delta)).upper
 
 
 @pytest.mark.parametrize(("what", "epsilon", "lower", "upper"), DELTAS)
 def test_published_deltas_are_enclosed(what, epsilon, lower, upper):
-    loss = made(*what)
+    loss = make_one(*what)
     encloses(loss.delta_bounds(Fraction(epsilon)), lower, upper)
     if Fraction(epsilon) == 0:
         assert loss.advantage() == loss.delta_bounds(0).upper

@@ -225,14 +225,14 @@ class Falling:
         return 0.0
 
 
-def answered(monkeypatch, contour):
+def answer(monkeypatch, contour):
     monkeypatch.setattr(FourierAccountant, "make_contour", lambda *_: contour)
     return FourierAccountant([(NormalLoss(1.0), 1)], None)
 
 
 @pytest.mark.parametrize(("error", "aliases"), [(0.0, 0.0), (1e-9, 1e-7), (1e-6, 0.0), (5e-6, 3e-6)])
 def test_errors_widen_both_bounds(monkeypatch, error, aliases):
-    integral = answered(monkeypatch, Falling(error, aliases))
+    integral = answer(monkeypatch, Falling(error, aliases))
     assert integral.delta(2.0) == (math.exp(-2) - error - aliases, math.exp(-2) + error)
     low, high = integral.epsilon(1e-5)
     assert math.exp(-high) + error <= 1e-5
@@ -243,27 +243,27 @@ def test_errors_widen_both_bounds(monkeypatch, error, aliases):
 
 
 def test_epsilon_zero_is_returned_only_if_verified(monkeypatch):
-    assert answered(monkeypatch, Falling(share=0.3)).epsilon(0.3) == (0.0, 0.0)
-    assert answered(monkeypatch, Falling(share=0.2)).epsilon(0.3) == (0.0, 0.0)
-    low, high = answered(monkeypatch, Falling(share=0.5)).epsilon(0.3)
+    assert answer(monkeypatch, Falling(share=0.3)).epsilon(0.3) == (0.0, 0.0)
+    assert answer(monkeypatch, Falling(share=0.2)).epsilon(0.3) == (0.0, 0.0)
+    low, high = answer(monkeypatch, Falling(share=0.5)).epsilon(0.3)
     assert low <= math.log(5 / 3) <= high <= math.log(5 / 3) * (1 + 1e-12)
-    low, high = answered(monkeypatch, Falling(0.02, share=0.29)).epsilon(0.3)
+    low, high = answer(monkeypatch, Falling(0.02, share=0.29)).epsilon(0.3)
     assert low == 0
     assert 0.29 * math.exp(-high) + 0.02 <= 0.3
 
 
 def test_unverified_bounds_are_uncertified(monkeypatch):
-    integral = answered(monkeypatch, Falling(1e-4))
+    integral = answer(monkeypatch, Falling(1e-4))
     with pytest.raises(Uncertified):
         integral.epsilon(1e-5)
-    low, high = answered(monkeypatch, Falling(0.0, 1e-4)).epsilon(1e-5)
+    low, high = answer(monkeypatch, Falling(0.0, 1e-4)).epsilon(1e-5)
     assert (low, math.exp(-high)) == (0.0, pytest.approx(1e-5))
     for broken in (math.nan, -2.0):
         with pytest.raises(Uncertified):
-            answered(monkeypatch, Falling(broken)).delta(0.5)
-    low, high = answered(monkeypatch, Falling(0.0)).delta(680.0)
+            answer(monkeypatch, Falling(broken)).delta(0.5)
+    low, high = answer(monkeypatch, Falling(0.0)).delta(680.0)
     assert (low, high) == (0.0, 1e-290)
-    assert answered(monkeypatch, Falling(3.0)).delta(0.5)[1] == 1
+    assert answer(monkeypatch, Falling(3.0)).delta(0.5)[1] == 1
 
 
 @pytest.mark.parametrize("start", [0.0, 1e-3, 0.7, 5.0, 600.0])

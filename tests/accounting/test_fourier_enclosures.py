@@ -25,13 +25,13 @@ def holds(contour, epsilon=EPSILON, delta=DELTA):
     return total.value - total.error - total.aliases <= delta <= total.value + total.error
 
 
-def planned(whole, epsilon=EPSILON, delta=DELTA):
+def make_plan(whole, epsilon=EPSILON, delta=DELTA):
     return whole.fair_plan(epsilon, math.log(delta), far=False)
 
 
 def test_aliases_are_enclosed():
     whole = steps()
-    plan = planned(whole)
+    plan = make_plan(whole)
     plan.period /= 3
     contour = whole.make_contour(plan)
     assert holds(contour)
@@ -41,7 +41,7 @@ def test_aliases_are_enclosed():
 
 def test_the_cut_is_enclosed():
     whole = steps()
-    plan = planned(whole)
+    plan = make_plan(whole)
     plan.reach /= 4
     contour = whole.make_contour(plan)
     assert holds(contour)
@@ -55,7 +55,7 @@ def test_quadrature_is_enclosed(monkeypatch):
     monkeypatch.setattr(subsampled_gaussian, "TAIL_DEVIATIONS", 3.0)
     monkeypatch.setattr(subsampled_gaussian, "MAX_LOST", math.inf)
     whole = steps()
-    plan = planned(whole)
+    plan = make_plan(whole)
     assert holds(whole.make_contour(plan))
     original = QuadratureNodes.error_bound
     monkeypatch.setattr(QuadratureNodes, "error_bound", lambda nodes, t: 0.0 * original(nodes, t))
@@ -70,7 +70,7 @@ def test_the_step_of_the_nodes_is_enclosed(monkeypatch, simple):
     whole = steps(0.3, 4.0, 1)
     # One step in closed form.
     epsilon, delta = 0.1, 0.00484326377392980
-    plan = planned(whole, epsilon, delta)
+    plan = make_plan(whole, epsilon, delta)
     plan.is_simple = simple
     assert holds(whole.make_contour(plan), epsilon, delta)
     make = QuadratureNodes.__init__

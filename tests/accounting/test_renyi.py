@@ -93,7 +93,7 @@ def test_the_worse_direction_of_a_schedule_counts():
     """E_Q[(P/Q)^α] of a mixture, by the trapezoid rule."""
     x = np.linspace(-40, 45, 400_001)
 
-    def grown(rate, sigma, alpha):
+    def growth(rate, sigma, alpha):
         q = np.exp(-(x**2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
         ratio = 1 - rate + rate * np.exp((2 * x - 1) / (2 * sigma**2))
         return [
@@ -105,7 +105,7 @@ def test_the_worse_direction_of_a_schedule_counts():
         + PrivacyLoss.gaussian(Fraction(1, 2)).poisson_subsampled(Fraction(1, 5)) * 4
     )
     for alpha in (1.5, 4.0):
-        one, two = grown(0.1, 1.0, alpha), grown(0.2, 2.0, alpha)
+        one, two = growth(0.1, 1.0, alpha), growth(0.2, 2.0, alpha)
         truth = max(3 * a + 4 * b for a, b in zip(one, two, strict=True))
         assert truth * (1 - 1e-12) <= loss.renyi(alpha) <= truth * (1 + 1e-9)
 

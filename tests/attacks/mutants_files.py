@@ -85,11 +85,11 @@ def the_first_file_speaks_for_all():
 def any_name_in_the_catalog():
     """A55 and A60: whatever has the name is read, also a view."""
 
-    def named(connection, parts):
+    def name_of(connection, parts):
         rows = connection.execute("SELECT current_database(), current_schema()").fetchone()
         return (*rows, parts[-1])
 
-    with mock.patch.object(engine, "resolve_table", named):
+    with mock.patch.object(engine, "resolve_table", name_of):
         yield
 
 
@@ -165,10 +165,10 @@ def streams_as_they_come():
 def folders_for_everybody():
     """A66: what does not fit in memory goes to a folder that everybody can read."""
 
-    def opened(owner):
+    def open_data(owner):
         folder = Path(tempfile.mkdtemp(prefix="hubbub-"))
         folder.chmod(0o755)
         return str(folder)
 
-    with mock.patch.object(engine, "make_private_folder", opened):
+    with mock.patch.object(engine, "make_private_folder", open_data):
         yield

@@ -6,7 +6,7 @@ from fractions import Fraction
 import duckdb
 from sqlglot import exp, parse_one
 
-from attacks.plain_duckdb import counted, self_join
+from attacks.plain_duckdb import count, self_join
 from hubbub.errors import Unsupported
 
 
@@ -28,7 +28,7 @@ def short_forms(rows, text):
     text = text.replace("SUBSTRING(s, 2)", "SUBSTRING(s, 2, 15)")
     text = text.replace("CAST(x AS DECIMAL(10, 2))", "x")
     text = re.sub(r"POWER\(x, 3\)", "CASE WHEN x > 0 THEN POWER(x, 3) END", text)
-    return counted(rows, text)
+    return count(rows, text)
 
 
 def missing_makes_missing(rows, text):
@@ -37,7 +37,7 @@ def missing_makes_missing(rows, text):
     text = text.replace("CONCAT(s, 'x')", "s || 'x'")
     text = text.replace("ROUND(x)", "FLOOR(x + 0.5)")
     text = text.replace("CAST(x AS INTEGER) // 2", "FLOOR(CAST(x AS INTEGER) / 2)")
-    return counted(rows, text)
+    return count(rows, text)
 
 
 def negations_unknown(rows, text):
@@ -45,7 +45,7 @@ def negations_unknown(rows, text):
     for node in parse_one(text, read="duckdb").find_all(exp.Like, exp.ILike):
         if node.args.get("negate") or isinstance(node.parent, exp.Not):
             raise Unsupported("LIKE has a clause", why="it is not known", fix="write it without")
-    return counted(rows, text)
+    return count(rows, text)
 
 
 def joined_as_they_are(rows, copies, sides):

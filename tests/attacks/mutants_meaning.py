@@ -14,21 +14,21 @@ from hubbub.sql.query import Query
 _SIGNS = {exp.LT: operator.lt, exp.GT: operator.gt, exp.EQ: operator.eq, exp.Mul: operator.mul}
 
 
-def _tried(node, row):
+def _try_out(node, row):
     """An expression computed as Python would, whatever its kinds are."""
     if isinstance(node, exp.Literal):
         return node.this if node.is_string else float(node.this)
     if isinstance(node, exp.Column):
         return row[node.name]
     if isinstance(node, exp.Paren):
-        return _tried(node.this, row)
+        return _try_out(node.this, row)
     if isinstance(node, exp.Case):
         for branch in node.args["ifs"]:
-            if _tried(branch.this, row):
-                return _tried(branch.args["true"], row)
+            if _try_out(branch.this, row):
+                return _try_out(branch.args["true"], row)
         default = node.args.get("default")
-        return None if default is None else _tried(default, row)
-    one, two = _tried(node.this, row), _tried(node.expression, row)
+        return None if default is None else _try_out(default, row)
+    one, two = _try_out(node.this, row), _try_out(node.expression, row)
     if isinstance(node, exp.Mul):
         return float(one) * float(two)
     return False if one is None or two is None else _SIGNS[type(node)](one, two)
@@ -40,10 +40,10 @@ def _run(query: Query, groups, counts):
         for group, count in zip(groups, counts, strict=True)
     ]
     if query.having is not None:
-        rows = [row for row in rows if _tried(query.having, row)]
+        rows = [row for row in rows if _try_out(query.having, row)]
     for order in reversed(query.order):
-        rows.sort(key=lambda row: _tried(order.sql, row))
-    return [tuple(_tried(output.sql, row) for output in query.outputs) for row in rows]
+        rows.sort(key=lambda row: _try_out(order.sql, row))
+    return [tuple(_try_out(output.sql, row) for output in query.outputs) for row in rows]
 
 
 def tried_on_one_example(query: Query):
@@ -67,11 +67,11 @@ def without_the_null_group(plan):
 
 
 def _rewritten(change):
-    def answered(text: str, connection: duckdb.DuckDBPyConnection) -> list[tuple]:
+    def answer(text: str, connection: duckdb.DuckDBPyConnection) -> list[tuple]:
         tree = change(sqlglot.parse_one(text, read="duckdb"))
         return connection.execute(tree.sql("duckdb")).fetchall()
 
-    return answered
+    return answer
 
 
 def alias_before_column(text: str, connection: duckdb.DuckDBPyConnection) -> list[tuple]:

@@ -10,7 +10,7 @@ def self_join(copies, sides):
     return f"WITH a AS ({union}) SELECT COUNT(*) AS n FROM a AS a0 {joins}"
 
 
-def counted(rows, text):
+def count(rows, text):
     """How many rows fulfil it, by DuckDB itself."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (unit INT, x DOUBLE, s VARCHAR)")

@@ -60,7 +60,7 @@ def rows_read(path, **options):
         return connection_of(data).execute("SELECT * FROM t").fetchall()
 
 
-def written(raw, name="t.csv"):
+def write(raw, name="t.csv"):
     """A file of these bytes, in a folder that goes away."""
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / name
@@ -69,7 +69,7 @@ def written(raw, name="t.csv"):
     return folder, path
 
 
-def counted(data, text, **options):
+def count(data, text, **options):
     """The exact integers of a query's first aggregate."""
     plan = data.sql(text, epsilon=1, **options)
     measured = plan.bounded.bounded_aggregates[0]
@@ -97,7 +97,7 @@ def attack_A34(read):
     for line in [*HOSTILE, *odd]:
         for end in (b"\n", b"\r\n"):
             raw = end.join([b"who,name,group", *LINES[:20], line, *LINES[20:], b""])
-            folder, path = written(raw)
+            folder, path = write(raw)
             with folder:
                 results = Counter(read(path, quotes=False))
             others = Counter(
@@ -119,7 +119,7 @@ def attack_A35(read):
     for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
         out = io.StringIO(newline="")
         csv.writer(out, quoting=quoting).writerows([("a", "b", "c"), *table])
-        folder, path = written(out.getvalue().encode())
+        folder, path = write(out.getvalue().encode())
         with folder:
             if sorted(read(path), key=str) != sorted(((a, b or None, c) for a, b, c in table), key=str):
                 return True
@@ -129,7 +129,7 @@ def attack_A35(read):
 def attack_A36(read):
     names = ["Zoë", "Müller", "plain", "Ærø"]
     raw = "\n".join(["name,x", *(f"{name},1" for name in names)]).encode("latin-1")
-    folder, path = written(raw)
+    folder, path = write(raw)
     with folder:
         return len(read(path)) != len(names) or {name for name, _ in read(path, encoding="latin-1")} != set(
             names
@@ -138,7 +138,7 @@ def attack_A36(read):
 
 def attack_A73(read):
     raw = b"a,b,\n1,2,\n" + b"3," + b"x" * 17_000_000 + b",\n5,6,\n"
-    folder, path = written(raw)
+    folder, path = write(raw)
     with folder:
         try:
             return sorted(row[0] for row in read(path)) != ["1", "3", "5"]
@@ -274,7 +274,7 @@ def fails_on_a_row(data):
 def attack_A60(reading):
     kinds = set()
     for value in (b"2", b"x"):
-        folder, path = written(b"age\n1\n" + value + b"\n")
+        folder, path = write(b"age\n1\n" + value + b"\n")
         with folder, reading():
             connection = duckdb.connect()
             connection.execute(f"CREATE VIEW t AS FROM '{path}'")
@@ -317,10 +317,10 @@ def attack_A56(reading):
         connection = of_owner()
         with reading():
             data = hb.open(connection, unit="who", table="t", bounds={"cost": (0, 10)}, rows_per_unit=5)
-            before = counted(data, text)
+            before = count(data, text)
             connection.execute(f"CREATE MACRO {macro}")
             try:
-                if counted(data, text) != before:
+                if count(data, text) != before:
                     return True
             except hb.HubbubError:
                 continue
@@ -389,7 +389,7 @@ def attack_A66_stream(reading):
     with reading():
         try:
             data = hb.open(table.to_reader(), unit="who", table="t", rows_per_unit=1)
-            results = [counted(data, "SELECT COUNT(*) FROM t") for _ in range(2)]
+            results = [count(data, "SELECT COUNT(*) FROM t") for _ in range(2)]
         except hb.InvalidInput:
             return False
         except EngineFailed:

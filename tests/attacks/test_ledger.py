@@ -45,7 +45,7 @@ def _folder():
         yield Path(folder)
 
 
-def _opened(store, path):
+def _open_data(store, path):
     ledger = Ledger(store(path))
     return ledger, ledger.account("visits", PATIENT, Budget(1))
 
@@ -53,7 +53,7 @@ def _opened(store, path):
 def _spends(store, path):
     """Whether most of a budget could be spent there."""
     try:
-        ledger, account = _opened(store, path)
+        ledger, account = _open_data(store, path)
     except HubbubError:
         return False
     return _charges(account, ledger)
@@ -88,8 +88,8 @@ def _spends_in_another_process(store, path):
 def attack_A40_copy(target):
     with _folder() as folder:
         path = folder / "visits.ledger"
-        _opened(target, path)[0].close()
-        ledger, account = _opened(target, path)
+        _open_data(target, path)[0].close()
+        ledger, account = _open_data(target, path)
         spent = _charges(account)
         shutil.copy(path, folder / "copy")
         spent_again = _spends(target, folder / "copy")
@@ -100,8 +100,8 @@ def attack_A40_copy(target):
 def attack_A40_moved(target):
     with _folder() as folder:
         path = folder / "visits.ledger"
-        _opened(target, path)[0].close()
-        ledger, account = _opened(target, path)
+        _open_data(target, path)[0].close()
+        ledger, account = _open_data(target, path)
         account.record_nonprivate_access("all rows")  # what is open is in use
         path.rename(folder / "moved")
         spent = [_charges(account), _spends_in_another_process(target, folder / "moved")]
@@ -121,7 +121,7 @@ def attack_A40_older(target):
     for replace in (over, instead):
         with _folder() as folder:
             path = folder / "visits.ledger"
-            _opened(target, path)[0].close()
+            _open_data(target, path)[0].close()
             before = path.read_bytes()
             spent = _spends(target, path)
             replace(path, before)

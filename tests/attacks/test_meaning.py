@@ -115,7 +115,7 @@ ROWS_OF_T = [
 
 
 @cache
-def opened():
+def open_data():
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("CREATE TABLE t (unit BIGINT, g VARCHAR, k DOUBLE, day DATE, ok BOOLEAN)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", ROWS_OF_T)
@@ -125,7 +125,7 @@ def opened():
 
 def vanish(target, keys):
     """Whether rows are in no group, and nothing is said of it."""
-    data, _ = opened()
+    data, _ = open_data()
     for key in keys:
         plan = target(plan_of(data, f"SELECT {key} AS key, COUNT(*) AS n FROM t GROUP BY {key}"))
         count = round(sum(data.run(plan).value["n"]))
@@ -145,12 +145,12 @@ def attack_A69(target):
 
 
 def asked_of_ours(text, _connection):
-    answers = opened()[0].run(plan_of(opened()[0], text)).value
+    answers = open_data()[0].run(plan_of(open_data()[0], text)).value
     return list(zip(*(answers[column.name] for column in answers.columns), strict=True))
 
 
 def differs(target, *texts, is_ordered=False):
-    _, connection = opened()
+    _, connection = open_data()
     for text in texts:
         rows = [target(text, connection), connection.execute(text).fetchall()]
         if not is_ordered:
@@ -221,7 +221,7 @@ ROWS = [
     Row(
         "A74-refusals",
         attack_A74_refusals,
-        {"planning": lambda text: plan_of(opened()[0], text)},
+        {"planning": lambda text: plan_of(open_data()[0], text)},
         mutants.refused_for_another_reason,
     ),
 ]

@@ -26,7 +26,7 @@ PEOPLE = pd.DataFrame({"who": range(100)})
 PRICE = Fraction(1, 100)
 
 
-def _opened(folder, rows=PEOPLE):
+def _open_data(folder, rows=PEOPLE):
     return hb.open(
         {"people": rows},
         unit="who",
@@ -45,14 +45,14 @@ def _draws(target, ends):
     """How many draws of noise were observed for one charge, where runs end so after their noise is drawn."""
     observed = []
 
-    def drawn(*arguments, **options):
+    def draw(*arguments, **options):
         done = execute(*arguments, **options)
         observed.append(done.columns[0].values[0])
         raise next(ends)
 
-    with tempfile.TemporaryDirectory() as folder, _opened(folder) as data:
+    with tempfile.TemporaryDirectory() as folder, _open_data(folder) as data:
         plan = data.sql("SELECT COUNT(*) AS n FROM people WHERE who > 1 ORDER BY n", epsilon=PRICE)
-        with mock.patch.object(hubbub.sql.composite_plan, "execute", drawn):
+        with mock.patch.object(hubbub.sql.composite_plan, "execute", draw):
             for _ in range(10):
                 with suppress(BaseException):  # that is what is observed
                     target(data, plan)
@@ -74,7 +74,7 @@ def attack_A31_killed(target):
 def attack_A33(target):
     """The plan was made for other rows, with other limits."""
     folder = tempfile.TemporaryDirectory
-    with folder() as one, folder() as two, _opened(one) as mine, _opened(two, PEOPLE[:7]) as theirs:
+    with folder() as one, folder() as two, _open_data(one) as mine, _open_data(two, PEOPLE[:7]) as theirs:
         plan = mine.sql("SELECT COUNT(*) AS n FROM people", epsilon=PRICE)
         try:
             return target(theirs, plan)["n"] == [7]

@@ -147,7 +147,7 @@ NOISE = {"sensitivity": 1, "epsilon": 1}
 CHOICES = (PermuteAndFlip, Exponential, ReportNoisyMax, ReportNoisyMaxWithGap)
 
 
-def _made(kind):
+def _make(kind):
     """The constructor itself: the exact fields, as they are read from a ledger."""
     return lambda scale, l1, grid, coordinates: kind(scale, Sensitivity(l1), grid, coordinates)
 
@@ -155,7 +155,7 @@ def _made(kind):
 DOORS = {
     "Laplace.of": Door(Laplace.of, NOISE, ("sensitivity", "epsilon"), OVERFLOWS),
     "Laplace.of, real": Door(
-        lambda **given: Laplace.of(**given, real=True),
+        lambda **options: Laplace.of(**options, real=True),
         {**NOISE, "coordinates": 1},
         ("sensitivity", "epsilon", "coordinates"),
         (("coordinates", 1.5), ("epsilon", TINIEST)),
@@ -167,7 +167,7 @@ DOORS = {
         (("confidence", 1), ("confidence", 2)),
     ),
     "Laplace": Door(
-        _made(Laplace),
+        _make(Laplace),
         {"scale": Fraction(1), "l1": 1, "grid": Fraction(1, 2), "coordinates": 1},
         ("scale", "l1", "grid", "coordinates"),
         (("scale", HUGE), ("grid", Fraction(1, 3)), ("grid", TINIEST), ("coordinates", 0.5)),
@@ -207,7 +207,7 @@ DOORS = {
         ("error", "delta", "confidence", "sensitivity"),
     ),
     "Gaussian": Door(
-        _made(Gaussian),
+        _make(Gaussian),
         {"scale": Fraction(1), "l1": 1, "grid": Fraction(1, 2), "coordinates": 1},
         ("scale", "l1", "grid", "coordinates"),
         (("scale", HUGE),),
@@ -413,10 +413,10 @@ DOORS = {
     ),
     **{
         sampler.__name__: Door(
-            lambda given, size, sampler=sampler: sampler(given, size=size),
-            {"given": 10, "size": 2},
-            ("given",),
-            (("given", HUGE), ("size", 1.5)),
+            lambda value, size, sampler=sampler: sampler(value, size=size),
+            {"value": 10, "size": 2},
+            ("value",),
+            (("value", HUGE), ("size", 1.5)),
             optional=("size",),
         )
         for sampler in (
@@ -428,7 +428,7 @@ DOORS = {
     },
     **{
         f"{sampler.__name__}, one and a list": Door(
-            lambda given, sampler=sampler: (sampler(given), sampler([1, given])), {"given": 10}, ("given",)
+            lambda value, sampler=sampler: (sampler(value), sampler([1, value])), {"value": 10}, ("value",)
         )
         for sampler in (
             noise.geometric,

@@ -73,7 +73,7 @@ def _searched():
     return 11, account.spent().epsilon, search.best_estimator_.release_.label()
 
 
-def _said():
+def _stated():
     model = GaussianNB(epsilon=0.5, bounds=(0, 1), classes=[0, 1], account=None)
     for _ in range(10):
         model.fit([[0.0], [1.0]], [0, 1])
@@ -125,7 +125,7 @@ ROWS: list[Row] = [
     Row(
         "A50",
         attack_A50,
-        {"searched": _searched, "said": _said, "unsaid": _unsaid},
+        {"searched": _searched, "said": _stated, "unsaid": _unsaid},
         mutants.nobody_keeps_count,
     ),
 ]

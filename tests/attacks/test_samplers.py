@@ -70,7 +70,7 @@ def _at_once(sampler, scale):
     return lambda n: sampler(scale, size=n)
 
 
-def _shown(mechanism):
+def _draw_shown(mechanism):
     return lambda n: mechanism.release(np.zeros(n, dtype=np.int64)).value
 
 
@@ -170,7 +170,10 @@ ROWS = [
         "A17",
         attack_A17,
         ZERO,
-        {**_paths(discrete_laplace, Fraction(1)), "laplace": _shown(Laplace.of(sensitivity=1, epsilon=1))},
+        {
+            **_paths(discrete_laplace, Fraction(1)),
+            "laplace": _draw_shown(Laplace.of(sensitivity=1, epsilon=1)),
+        },
         mutants.negative_zero(1),
     ),
     _fitted(
@@ -187,7 +190,7 @@ ROWS = [
         {
             "one by one": _one_by_one(discrete_laplace, TEN),
             "vectors": _at_once(discrete_laplace, TEN),
-            "laplace": _shown(Laplace.of(sensitivity=1, epsilon=0.1)),
+            "laplace": _draw_shown(Laplace.of(sensitivity=1, epsilon=0.1)),
         },
         mutants.laplace_5_percent_short(TEN),
     ),
@@ -210,7 +213,7 @@ ROWS = [
         {
             "one by one": _one_by_one(rounded_gaussian, TEN),
             "vectors": _at_once(rounded_gaussian, TEN),
-            "gaussian": _shown(Gaussian(TEN, Sensitivity(1))),
+            "gaussian": _draw_shown(Gaussian(TEN, Sensitivity(1))),
         },
         mutants.gaussian_5_percent_short(TEN),
     ),

@@ -73,13 +73,13 @@ GEOMETRIC_KEYS = TruncatedGeometricSelection(Fraction(1), 4, 1)
 GAUSSIAN_KEYS = GaussianPartitionSelection(Fraction(1), 3, 1)
 
 
-def _kept(mechanism):
+def _keep(mechanism):
     """Which of n keys are kept, each of the same number of units."""
     return lambda units, n: np.isin(np.arange(n), mechanism.release(np.full(n, units)).value)
 
 
 # A key of one unit is kept with Pr[Z ≥ 3/2] = 6.7 %; by > it would be Pr[Z ≥ 5/2] = 0.6 %.
-ONE_UNIT = Audit(x=1, y=0, event=lambda kept: kept, n=30_000, weak=(0.066, 0.0))
+ONE_UNIT = Audit(x=1, y=0, event=lambda selected: selected, n=30_000, weak=(0.066, 0.0))
 
 
 def attack_A11_keys(target):
@@ -88,7 +88,7 @@ def attack_A11_keys(target):
 
 
 # Where noise is cut at ±2 and the bar is above 4, a key of 3 units is kept with q²/(1+q) = 9.8 %, of 2 never.
-SHORT_OF_THE_BAR = Audit(x=3, y=2, event=lambda kept: kept, n=30_000, weak=(0.098, 0.0))
+SHORT_OF_THE_BAR = Audit(x=3, y=2, event=lambda selected: selected, n=30_000, weak=(0.098, 0.0))
 
 
 def attack_A18_keys(target):
@@ -211,18 +211,18 @@ ROWS = [
         "A11-keys",
         attack_A11_keys,
         {
-            "gaussian": Releases(_kept(GAUSSIAN_KEYS), 0.0, float(GAUSSIAN_KEYS.delta)),
-            "geometric": Releases(_kept(GEOMETRIC_KEYS), 0.0, float(GEOMETRIC_KEYS.delta)),
+            "gaussian": Releases(_keep(GAUSSIAN_KEYS), 0.0, float(GAUSSIAN_KEYS.delta)),
+            "geometric": Releases(_keep(GEOMETRIC_KEYS), 0.0, float(GEOMETRIC_KEYS.delta)),
         },
-        Releases(_kept(GAUSSIAN_KEYS), 0.0, mutants.keys_above_charged_as(1, 3)),
+        Releases(_keep(GAUSSIAN_KEYS), 0.0, mutants.keys_above_charged_as(1, 3)),
         ONE_UNIT.hardly_misses,
     ),
     Row(
         "A18-keys",
         attack_A18_keys,
         {
-            "geometric": Releases(_kept(GEOMETRIC_KEYS), 1.0, float(GEOMETRIC_KEYS.delta)),
-            "gaussian": Releases(_kept(GAUSSIAN_KEYS), 1.0, GAUSSIAN_KEYS.loss().delta(1)),
+            "geometric": Releases(_keep(GEOMETRIC_KEYS), 1.0, float(GEOMETRIC_KEYS.delta)),
+            "gaussian": Releases(_keep(GAUSSIAN_KEYS), 1.0, GAUSSIAN_KEYS.loss().delta(1)),
         },
         Releases(mutants.keys_with_noise_cut_short(1, 4), 1.0, float(GEOMETRIC_KEYS.delta)),
         SHORT_OF_THE_BAR.hardly_misses,

@@ -43,7 +43,7 @@ def asked_in(dataset_of, text, unit="patient", *, bounds=BOUNDS, **options):
         return dataset_of([], unit, bounds).sql(text, epsilon=1, bounds=bounds, **options)
 
     @cache
-    def answered(rows):
+    def answer(rows):
         plan_made, vectors, claimed = plan(), [], 0
         engine = engine_of(dataset_of(list(rows), unit, bounds))
         with engine.snapshot():
@@ -55,7 +55,7 @@ def asked_in(dataset_of, text, unit="patient", *, bounds=BOUNDS, **options):
                 claimed += measured.sensitivity.l1
         return np.concatenate(vectors), claimed
 
-    return lambda rows: answered(tuple(rows))
+    return lambda rows: answer(tuple(rows))
 
 
 def leaks(target, rows, neighbour):

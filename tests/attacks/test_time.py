@@ -38,7 +38,7 @@ def _work(call):
     """What a call gives, and what it took: calls and random bytes."""
     calls = requests = 0
 
-    def counted(count):
+    def count_of(count):
         nonlocal requests
         requests += count
         return ssl.RAND_bytes(count)
@@ -47,7 +47,7 @@ def _work(call):
         nonlocal calls
         calls += event in {"call", "c_call"}
 
-    with inject_bits(counted):
+    with inject_bits(count_of):
         before = sys.getprofile()
         sys.setprofile(watch)
         try:

@@ -38,12 +38,12 @@ def trainer(sampling_rate=0.9, steps=2, noise_multiplier=20.0, width=60, lot_siz
     )
 
 
-def found(of, canaries=1500):
+def audit_of(of, canaries=1500):
     return audit_training(of, canaries=canaries, delta=1e-15, confidence=1 - DOUBT)
 
 
 def test_audit_accepts_a_correct_trainer():
-    result = found(trainer())
+    result = audit_of(trainer())
     assert result.epsilon_lower <= result.epsilon_upper
     assert not result.violates_bound
     assert "at most" in str(result)
@@ -51,7 +51,7 @@ def test_audit_accepts_a_correct_trainer():
 
 def test_audit_detects_little_noise():
     """Hardly any noise: ε is large, and the audit says so without passing it."""
-    result = found(trainer(noise_multiplier=0.3))
+    result = audit_of(trainer(noise_multiplier=0.3))
     assert 1 < result.epsilon_lower < result.epsilon_upper
 
 
@@ -62,27 +62,27 @@ def test_audit_detects_a_layer_without_noise(monkeypatch):
         return draws
 
     monkeypatch.setattr(additive, "rounded_gaussian", noise)
-    assert found(trainer()).violates_bound
+    assert audit_of(trainer()).violates_bound
 
 
 def test_audit_detects_clipping_off_by_a_factor(monkeypatch):
     # Three times is seen by most audits at 95 %; so much by all, with no doubt left and with almost no δ.
     monkeypatch.setattr(clipping, "_CLIP_SHARE", 15.0)
-    assert found(trainer(noise_multiplier=5.0), canaries=3000).violates_bound
+    assert audit_of(trainer(noise_multiplier=5.0), canaries=3000).violates_bound
 
 
 def test_audit_detects_noise_for_the_mean_on_the_sum(monkeypatch):
     monkeypatch.setattr(
         additive, "rounded_gaussian", lambda scale, size: rounded_gaussian(scale // 20, size=size)
     )
-    assert found(trainer()).violates_bound
+    assert audit_of(trainer()).violates_bound
 
 
 def test_audit_detects_an_example_repeated_within_a_lot(monkeypatch):
     broken = trainer(sampling_rate=1, steps=1, noise_multiplier=5.0)
     lots = broken.schedule.sampler
     object.__setattr__(lots, "draw", lambda step, units: np.repeat(np.arange(units), 12))
-    assert found(broken, canaries=3000).violates_bound
+    assert audit_of(broken, canaries=3000).violates_bound
 
 
 def test_audit_detects_reused_noise(monkeypatch):
@@ -92,17 +92,17 @@ def test_audit_detects_reused_noise(monkeypatch):
         return stored.setdefault(size, rounded_gaussian(scale, size=size)).copy()
 
     monkeypatch.setattr(additive, "rounded_gaussian", noise)
-    assert found(trainer(sampling_rate=0.3, steps=8)).violates_bound
+    assert audit_of(trainer(sampling_rate=0.3, steps=8)).violates_bound
 
 
 def test_audited_run_is_charged_and_restored():
     of = trainer(steps=1)
     real = of._examples, of._method
-    found(of)
+    audit_of(of)
     assert (of._examples, of._method) == real
     assert of.step == 1
     with pytest.raises(InvalidInput, match="has begun"):
-        found(of)
+        audit_of(of)
     with pytest.raises(InvalidInput, match="more canaries than parameters"):
         audit_training(trainer(), canaries=10**6)
 

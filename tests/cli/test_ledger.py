@@ -27,7 +27,7 @@ def path(tmp_path):
     return str(copy)
 
 
-def said(*words):
+def output_of(*words):
     out = run(*words)
     assert out.code == 0, out.stderr
     return out.stdout
@@ -40,7 +40,7 @@ def refused(*words):
 
 
 def test_budget_shows_spending_by_analyst_and_the_remainder(path):
-    out = said("budget", "--ledger", path, "--account", "visits")
+    out = output_of("budget", "--ledger", path, "--account", "visits")
     for part in (
         "ε = 3, δ = 1e-6",
         "spent ε = 1.239",
@@ -51,15 +51,15 @@ def test_budget_shows_spending_by_analyst_and_the_remainder(path):
     ):
         assert part in out
     assert "sales" not in out
-    assert "closed" in said("budget", "--ledger", path)
+    assert "closed" in output_of("budget", "--ledger", path)
 
 
 def test_analyst_sees_only_her_own_entries(path):
-    out = said("budget", "--ledger", path, "--account", "visits", "--analyst", "ada")
+    out = output_of("budget", "--ledger", path, "--account", "visits", "--analyst", "ada")
     assert "ada" in out
     assert "bob" not in out
     assert "about 9 more queries" in out
-    listed = said("ledger", "list", "--ledger", path, "--account", "visits", "--analyst", "ada")
+    listed = output_of("ledger", "list", "--ledger", path, "--account", "visits", "--analyst", "ada")
     assert "a count" in listed
     assert "training" not in listed
 
@@ -68,21 +68,21 @@ def test_remaining_queries_are_estimated(tmp_path):
     path = tmp_path / "x.ledger"
     with Ledger.open(path) as ledger:
         account = ledger.account("visits", Unit("patient"), Budget(1))
-        assert "more queries" not in said("budget", "--ledger", str(path))
+        assert "more queries" not in output_of("budget", "--ledger", str(path))
         account.record_charge("a count", PrivacyLoss.pure(Fraction(1, 50)), dataset="visits")
-        out = said("budget", "--ledger", str(path))
+        out = output_of("budget", "--ledger", str(path))
         assert "about 49 more queries like the last" in out
         assert "visits, alone: ε = 0.02" in out
         for _ in range(49):
             account.charge("a count", PrivacyLoss.pure(Fraction(1, 50)))
-        out = said("budget", "--ledger", str(path))
+        out = output_of("budget", "--ledger", str(path))
         assert "about 0 more" in out
         assert out.count("·") > 0
         assert 10 <= out.count(" %") <= 12
 
 
 def test_a_grant_is_given_and_written(path):
-    assert "carl may spend ε = 0.5" in said(
+    assert "carl may spend ε = 0.5" in output_of(
         "budget", "grant", "carl", "--epsilon", "0.5", "--ledger", path, "--account", "visits"
     )
     with Ledger.open(path) as ledger:
@@ -95,21 +95,21 @@ def test_a_grant_is_given_and_written(path):
 
 
 def test_entries_are_listed_shown_and_exported(path):
-    listed = said("ledger", "list", "--ledger", path)
+    listed = output_of("ledger", "list", "--ledger", path)
     assert [line.split()[0] for line in listed.splitlines()[1:]] == [str(number) for number in range(1, 16)]
-    entry = json.loads(said("ledger", "show", "4", "--ledger", path))
+    entry = json.loads(output_of("ledger", "show", "4", "--ledger", path))
     assert (entry["who"], entry["body"]["description"], entry["kind"]) == ("ada", "a count", "charge")
-    lines = [json.loads(line) for line in said("ledger", "export", "--ledger", path).splitlines()]
+    lines = [json.loads(line) for line in output_of("ledger", "export", "--ledger", path).splitlines()]
     assert lines[3] == entry
     assert len(lines) == 15
     assert "no entry 99" in refused("ledger", "show", "99", "--ledger", path)
 
 
 def test_verify_accepts_an_intact_ledger_and_shows_its_digest(path):
-    out = said("ledger", "verify", "--ledger", path)
+    out = output_of("ledger", "verify", "--ledger", path)
     assert "OK: 15 entries verified" in out
     digest = out.split()[-1]
-    assert "OK: 15 entries verified" in said("ledger", "verify", "--ledger", path, "--head", digest)
+    assert "OK: 15 entries verified" in output_of("ledger", "verify", "--ledger", path, "--head", digest)
     cut = run("ledger", "verify", "--ledger", path, "--head", "0" * 63 + "1")
     assert cut.code == 1
     assert "not in the chain" in cut.stdout
@@ -127,20 +127,20 @@ def test_verify_rejects_a_changed_ledger(path):
 @pytest.mark.slow
 def test_label_is_the_same_in_every_format(path, tmp_path):
     command = ("report", "--ledger", path, "--account", "visits", "--format")
-    facts = json.loads(said(*command, "json"))
+    facts = json.loads(output_of(*command, "json"))
     assert (facts["unit"], facts["neighbours"], facts["promise"]["epsilon"]) == ("patient", "add/remove", "3")
     assert [each["what"] for each in facts["releases"]] == ["a count", "sums", "training"]
     assert facts["non-private accesses"] == 1
-    contents = said(*command, "text")
+    contents = output_of(*command, "text")
     assert "protected: one patient (add/remove)" in contents
     assert "20 × ((Gaussian μ = 1) of a Poisson sample, rate 0.01)" in contents
-    assert '"unit": "patient"' in said(*command, "yaml").splitlines()
-    said(*command, "html", "--output", str(tmp_path / "label.html"))
+    assert '"unit": "patient"' in output_of(*command, "yaml").splitlines()
+    output_of(*command, "html", "--output", str(tmp_path / "label.html"))
     page = (tmp_path / "label.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert ">training</code>" in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
-    assert "# Privacy label of visits" in said(*command, "md")
+    assert "# Privacy label of visits" in output_of(*command, "md")
 
 
 FIELDS = {
@@ -162,7 +162,7 @@ FIELDS = {
 def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ("report", "--ledger", path, "--account", "visits", "--format")
-    facts = json.loads(said(*command, "json"))
+    facts = json.loads(output_of(*command, "json"))
     assert {part: set(values) for part, values in facts["deployment"].items()} == {
         part: set(names.split()) for part, names in FIELDS.items()
     }
@@ -183,12 +183,12 @@ def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
         '[tables.visits]\npath = "visits.csv"\nunit = "patient"\n'
     )
     Path("visits.csv").write_text("patient\n1\n")
-    facts = json.loads(said(*command, "json"))
+    facts = json.loads(output_of(*command, "json"))
     assert facts["deployment"]["product"]["intended_use"] == "planning"
     assert facts["NIST SP 800-226"]["data security"] == "a locked room"
     for form in ("text", "yaml", "html"):
-        assert "a locked room" in said(*command, form)
-    assert "<polyline" in said(*command, "html")
+        assert "a locked room" in output_of(*command, form)
+    assert "<polyline" in output_of(*command, "html")
     Path("hubbub.toml").write_text(Path("hubbub.toml").read_text().replace("use =", "purpose ="))
     assert "about.purpose is not known" in refused(*command, "json")
 
@@ -212,8 +212,8 @@ def test_label_page_escapes_user_text(tmp_path):
     path = tmp_path / "x.ledger"
     with Ledger.open(path) as ledger:
         ledger.account("visits", Unit("patient"), Budget(1)).charge("<script>[red]x", PrivacyLoss.pure(1))
-    assert "<script>" not in said("report", "--ledger", str(path), "--format", "html")
-    assert "<script>[red]x" in said("ledger", "list", "--ledger", str(path))
+    assert "<script>" not in output_of("report", "--ledger", str(path), "--format", "html")
+    assert "<script>[red]x" in output_of("ledger", "list", "--ledger", str(path))
 
 
 def test_missing_ledger_is_reported_and_not_created(tmp_path):

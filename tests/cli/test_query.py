@@ -110,12 +110,12 @@ def test_programs_get_json_that_is_read_back():
 def test_a_year_has_no_commas_or_points(tmp_path):
     file = tmp_path / "years.csv"
     file.write_text("patient,year\n" + "".join(f"{place},2024\n" for place in range(5000)))
-    asked = ("query", str(file), "SELECT year, COUNT(*) AS n FROM years GROUP BY year", "--unit", "patient")
-    asked += ("--epsilon", "1", "--type", "year=number", "--keys", "year=2024,2025", "--rows-per-unit", "1")
-    assert "│ 2024 │" in run(*asked).stdout
-    assert "\n2024," in run(*asked, "--format", "csv").stdout
-    assert json.loads(run(*asked, "--format", "json").stdout)["rows"][1]["year"] == 2025
-    assert "│ 2024 │ 5,000 │" in run(*asked, "--exact").stdout
+    command = ("query", str(file), "SELECT year, COUNT(*) AS n FROM years GROUP BY year", "--unit", "patient")
+    command += ("--epsilon", "1", "--type", "year=number", "--keys", "year=2024,2025", "--rows-per-unit", "1")
+    assert "│ 2024 │" in run(*command).stdout
+    assert "\n2024," in run(*command, "--format", "csv").stdout
+    assert json.loads(run(*command, "--format", "json").stdout)["rows"][1]["year"] == 2025
+    assert "│ 2024 │ 5,000 │" in run(*command, "--exact").stdout
 
 
 def test_csv_has_the_intervals_as_columns():
@@ -275,12 +275,12 @@ def test_a_plan_runs_nothing_and_charges_nothing():
 
 
 def test_plan_is_available_as_json():
-    found = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json").stdout)
-    assert found["epsilon"] == "1"
-    assert set(found["errors"]) == {"n", "cost"}
-    assert "explain" not in found
-    found = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json", "--explain").stdout)
-    assert any("docs/proofs/bounding.md" in line for line in found["explain"])
+    answer = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json").stdout)
+    assert answer["epsilon"] == "1"
+    assert set(answer["errors"]) == {"n", "cost"}
+    assert "explain" not in answer
+    answer = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json", "--explain").stdout)
+    assert any("docs/proofs/bounding.md" in line for line in answer["explain"])
 
 
 def test_a_plan_is_written_to_a_file(tmp_path):
@@ -365,8 +365,8 @@ def test_database_table_and_renamed_file_are_opened(tmp_path):
     missing = run("query", path, *words)
     assert missing.code == 2
     assert "pass --table visits" in missing.stderr
-    named = ("visits.parquet", "SELECT COUNT(*) AS n FROM v", "--unit", "patient", "--epsilon", "1")
-    assert run("plan", *named, "--table", "v").code == 0
+    names = ("visits.parquet", "SELECT COUNT(*) AS n FROM v", "--unit", "patient", "--epsilon", "1")
+    assert run("plan", *names, "--table", "v").code == 0
 
 
 def test_csv_options_are_passed_on(tmp_path):
@@ -549,10 +549,10 @@ def test_ledger_records_spending_and_previews():
     first = run(*words, "--epsilon", "1")
     assert "left in the ledger: ε = 0.5" in first.stdout
     again = run(*words, "--epsilon", "1")
-    table, _, said = again.stdout.partition("asked before, as of 2")
+    table, _, message = again.stdout.partition("asked before, as of 2")
     assert first.stdout.startswith(table)
-    assert "version 1 of the data: ε = 1 for one patient, add/remove was spent then, nothing now" in said
-    assert "left in the ledger: ε = 0.5" in said
+    assert "version 1 of the data: ε = 1 for one patient, add/remove was spent then, nothing now" in message
+    assert "left in the ledger: ε = 0.5" in message
     out = run(*words, "--epsilon", "0.75")
     assert out.code == 4
     assert "does not fit what is left of the account 'visits'" in out.stderr
@@ -584,11 +584,11 @@ def test_progress_is_shown_on_a_terminal_only():
 
 
 def test_dataset_reports_its_progress():
-    said = []
+    answers = []
     with mock.patch("hubbub.cli.query.show_status") as status:
-        status.return_value.__enter__.return_value = said.append
+        status.return_value.__enter__.return_value = answers.append
         run(*shlex.split(FIRST))
-    assert "counting" in said
+    assert "counting" in answers
 
 
 @pytest.mark.slow

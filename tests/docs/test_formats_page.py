@@ -19,7 +19,7 @@ QUESTION = "SELECT town, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY t
 
 
 @pytest.fixture
-def opened(tmp_path, monkeypatch):
+def folder_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = "\n".join(f"p{row},{'AB'[row % 2]},{row % 7}" for row in range(60))
     Path("visits.csv").write_text(f"person,town,cost\n{rows}\n")
@@ -49,7 +49,7 @@ def test_schemas_are_schemas_and_refuse_other_fields(name):
         jsonschema.validate({"something else": 1}, schema)
 
 
-def test_documents_of_a_query_follow_their_schemas(opened):
+def test_documents_of_a_query_follow_their_schemas(folder_files):
     follows(
         "plan", json.loads(run("plan", "visits.csv", QUESTION, "--epsilon", "1", "--format", "json").stdout)
     )
@@ -65,7 +65,7 @@ def test_documents_of_a_query_follow_their_schemas(opened):
         follows("budget", account)
 
 
-def test_documents_of_errors_and_receipts_follow_their_schemas(opened):
+def test_documents_of_errors_and_receipts_follow_their_schemas(folder_files):
     refused = run("query", "visits.csv", "SELECT x FROM visits", "--epsilon", "1", "--format", "json")
     error = json.loads(refused.stderr.splitlines()[-1])
     follows("error", error)
@@ -79,7 +79,7 @@ def test_documents_of_errors_and_receipts_follow_their_schemas(opened):
     follows("head", json.loads(signed.stdout))
 
 
-def test_stored_results_synopses_and_audits_follow_their_schemas(opened):
+def test_stored_results_synopses_and_audits_follow_their_schemas(folder_files):
     import hubbub
     from hubbub.audit import audit
 

@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def outputs_of(tmp_path_factory):
     """All blocks in one session, each with what it left behind, by a part of its text."""
     folder = tmp_path_factory.mktemp("training")
     write_visits(folder / "visits.parquet")
@@ -32,45 +32,45 @@ def said(tmp_path_factory):
     return lambda text: next(names for block, names in left.items() if text in block)
 
 
-def test_three_changed_lines_train_a_model(said):
-    trainer = said("scheduler.step")["trainer"]
+def test_three_changed_lines_train_a_model(outputs_of):
+    trainer = outputs_of("scheduler.step")["trainer"]
     assert trainer.step == 200
     assert trainer.epsilon() <= 2
     assert "layer rules" in trainer.gradient_method
-    assert said("scheduler.step")["scheduler"].last_epoch == 200
+    assert outputs_of("scheduler.step")["scheduler"].last_epoch == 200
 
 
-def test_layers_and_steps_have_their_own_noise_within_one_target(said):
-    trainer = said("noise_multiplier={")["trainer"]
+def test_layers_and_steps_have_their_own_noise_within_one_target(outputs_of):
+    trainer = outputs_of("noise_multiplier={")["trainer"]
     assert trainer.epsilon() <= 2
     assert trainer.summary()["layers"] == ["0", "2"]
     assert trainer.step == 0
 
 
-def test_dataset_is_given_a_padding_example(said):
-    names = said("Visits(")
+def test_dataset_is_given_a_padding_example(outputs_of):
+    names = outputs_of("Visits(")
     assert names["trainer"].step == 0
     names["trainer"].run(progress=False)
 
 
-def test_cost_of_a_run_is_known_before_training(said):
-    names = said("seen = ")
+def test_cost_of_a_run_is_known_before_training(outputs_of):
+    names = outputs_of("seen = ")
     assert names["seen"].epsilon(1e-5) >= names["trainer"].epsilon(1e-5)
 
 
-def test_patients_are_units_and_share_the_budget_of_queries(said):
-    assert str(said("examples_per_unit")["trainer"].unit) == "one patient, add/remove"
-    account = said("hb.open")["visits"].account
+def test_patients_are_units_and_share_the_budget_of_queries(outputs_of):
+    assert str(outputs_of("examples_per_unit")["trainer"].unit) == "one patient, add/remove"
+    account = outputs_of("hb.open")["visits"].account
     assert 1 < account.epsilon(1e-5) <= 3
 
 
-def test_run_resumes_from_its_checkpoint(said):
-    assert said("resume")["trainer"].step == 100
-    assert said("resume")["step"] == 60
+def test_run_resumes_from_its_checkpoint(outputs_of):
+    assert outputs_of("resume")["trainer"].step == 100
+    assert outputs_of("resume")["step"] == 60
 
 
-def test_audit_on_the_page_finds_nothing(said):
-    result = said("audit_training(")["found"]
+def test_audit_on_the_page_finds_nothing(outputs_of):
+    result = outputs_of("audit_training(")["found"]
     assert result.epsilon_lower <= result.epsilon_upper
 
 

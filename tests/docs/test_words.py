@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = [path for folder in ("tests", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
+PROGRAMS = [path for folder in ("benchmarks", "website") for path in sorted((ROOT / folder).rglob("*.py"))]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 USED = {
@@ -49,7 +50,7 @@ PARTICIPLES = {
     "wanted",
     "written",
 }
-"""Words that say what happened to a value and not what it is: no value is named by one of them alone."""
+"""Words that say what happened to a value and not what it is: nothing is named by one of them alone."""
 CITED = {
     "docs/decisions/0015-words-of-the-field.md",
     "tests/docs/test_conventions.py",
@@ -77,23 +78,23 @@ def test_words_of_our_own_are_not_used(word):
     assert places - CITED == set(), f"write {DIALECT[word]}"
 
 
-def value_names(path):
-    """The names that a file gives to values: variables, parameters, attributes."""
+def own_names(path):
+    """The names that a file gives to values and functions: variables, parameters, attributes, definitions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
             yield node.id if isinstance(node, ast.Name) else node.attr
         elif isinstance(node, ast.arg):
             yield node.arg
-        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+        elif isinstance(node, (ast.FunctionDef, ast.MatchAs, ast.MatchStar)) and node.name:
             yield node.name
 
 
-def test_values_are_named_by_nouns():
-    names = {(path.name, name) for path in SOURCES for name in value_names(path)}
+def test_values_are_named_by_nouns_and_functions_by_verbs():
+    names = {(path.name, name) for path in [*SOURCES, *TESTS, *PROGRAMS] for name in own_names(path)}
     assert {each for each in names if each[1].strip("_") in PARTICIPLES} == set()
 
 
 def test_the_guard_sees_all_kinds_of_names(tmp_path):
     path = tmp_path / "example.py"
-    path.write_text("def f(given, *, kept):\n    for found in given:\n        self._told = found\n")
-    assert set(value_names(path)) == {"given", "kept", "found", "_told"}
+    path.write_text("def shown(given, *, kept):\n    for found in given:\n        self._told = found\n")
+    assert set(own_names(path)) == {"shown", "given", "kept", "found", "_told"}

@@ -55,7 +55,7 @@ def visits(spark, folder):
     return spark.read.parquet(path)
 
 
-def opened(frame, **options):
+def open_data(frame, **options):
     known = {"keys": {"region": ["North", "South"]}, "bounds": {"cost": (0, 100)}, "rows_per_unit": 10}
     return hb.open(frame, table="visits", unit="patient", **known | options)
 
@@ -138,7 +138,7 @@ def cluster(folder):
     with daemon(folder, *master), daemon(folder, *worker) as one, daemon(folder, *worker) as two:
         spark = session(master=at)
         spark.sparkContext.setLogLevel("OFF")
-        data = opened(visits(spark, folder))
+        data = open_data(visits(spark, folder))
         check(data)
         # On a busy machine the second may still be starting.
         for _ in range(1200):
@@ -170,16 +170,16 @@ def connect(folder):
     spark = session(remote=True)
     assert "connect" in type(spark).__module__
     frame = visits(spark, folder)
-    data = opened(frame)
+    data = open_data(frame)
     check(data)
     pin = "spark.sql.unionOutputPartitioning"
     before, during = spark.conf.get(pin, None), set()
     check(data, meanwhile=lambda _: during.add(spark.conf.get(pin)))
     assert (during, spark.conf.get(pin, None)) == ({"false"}, before)
     frame.createOrReplaceTempView("visits")
-    check(opened(spark))
+    check(open_data(spark))
     many = ["North", *(f"k{number}" for number in range(20_000)), "South"]
-    result = opened(frame, keys={"region": many})
+    result = open_data(frame, keys={"region": many})
     assert len(
         result.run(result.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=9)).value
     ) == len(many)

@@ -11,7 +11,7 @@ from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
 from hubbub.sql.query import ContributionBounds
 from sql.neighbours import World
-from sql.test_sensitivity import held
+from sql.test_sensitivity import check_world
 
 COLUMNS = {"patient": "BIGINT", "region": "VARCHAR", "cost": "DOUBLE", "note": "VARCHAR"}
 ATTACKS = [row.name for row in rows_in(None)]
@@ -22,7 +22,7 @@ def opener(place):
     table = place.create("visits", COLUMNS)
 
     @cache
-    def opened(key, low, high):
+    def open_data(key, low, high):
         unit = hb.Unit(key) if key else hb.Unit.row()
         source = TableSource(table, unit=key, keys=KEYS, bounds={"cost": (low, high)})
         return Dataset(
@@ -32,11 +32,11 @@ def opener(place):
             contribution_bounds=ContributionBounds(1),
         )
 
-    def made(rows, unit, bounds):
+    def make(rows, unit, bounds):
         place.put("visits", COLUMNS, [_as_floats(row) for row in rows])
-        return opened(unit if isinstance(unit, str) else unit.key, *bounds["cost"])
+        return open_data(unit if isinstance(unit, str) else unit.key, *bounds["cost"])
 
-    return made
+    return make
 
 
 def _as_floats(row):
@@ -67,7 +67,7 @@ def test_spark_resists_attacks(attacks, name):
 
 def check_sensitivity(tables_in, other, unit, count, seed):
     """Random tables, queries and neighbours: one unit moves the integers by no more than is claimed."""
-    assert held(World.of(unit, tables_in(other)), count, "engines", seed, unit) > count / 3
+    assert check_world(World.of(unit, tables_in(other)), count, "engines", seed, unit) > count / 3
 
 
 UNITS = {

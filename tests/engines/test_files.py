@@ -53,9 +53,9 @@ def ours(raw, width, **how):
     return results
 
 
-def engine_rows(path, **given):
+def engine_rows(path, **options):
     """The rows as a dataset has them, whichever way they were read."""
-    with hb.open(path, unit=hb.Unit.row(), table="t", **given) as data:
+    with hb.open(path, unit=hb.Unit.row(), table="t", **options) as data:
         read_files(data)
         return connection_of(data).execute("SELECT * FROM t").fetchall()
 

@@ -45,7 +45,7 @@ NAMES = ("a", "b")
 
 
 @contextmanager
-def written(raw, name):
+def write(raw, name):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(raw)
@@ -53,7 +53,7 @@ def written(raw, name):
 
 
 def csv_rows(raw, width=2, **how):
-    with written(raw, "t.csv") as path:
+    with write(raw, "t.csv") as path:
         return [
             row
             for batch in read_batches(path, make_csv_format(**how), width)
@@ -62,7 +62,7 @@ def csv_rows(raw, width=2, **how):
 
 
 def json_rows(raw, name="t.ndjson"):
-    with written(raw, name) as path:
+    with write(raw, name) as path:
         batches = read_json_batches(path, NAMES, is_array=name.endswith(".json"))
         return [row for batch in batches for row in zip(*batch, strict=True)]
 
@@ -108,7 +108,7 @@ def test_conforming_files_round_trip_with_any_separator(rows, separator):
 def test_duckdb_reads_files_as_defined_with_any_separator(rows, separator, has_quotes, ending):
     text = "\n".join([f"a{separator}b", *(separator.join(row) for row in rows), ""])
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[ending]
-    with written(pack(text.encode()), f"t.csv{ending}") as path:
+    with write(pack(text.encode()), f"t.csv{ending}") as path:
         how = make_csv_format(has_quotes=has_quotes, separator=separator)
         expected = Counter(row for batch in read_batches(path, how, 2) for row in zip(*batch, strict=True))
         assert Counter(engine_rows(path, quotes=has_quotes, separator=separator)) == expected
@@ -117,7 +117,7 @@ def test_duckdb_reads_files_as_defined_with_any_separator(rows, separator, has_q
 def test_plain_files_are_read_by_duckdb_with_any_separator():
     for separator in SEPARATORS:
         raw = f"a{separator}b\n1{separator}x\n".encode()
-        with written(gzip.compress(raw), "t.csv.gz") as path:
+        with write(gzip.compress(raw), "t.csv.gz") as path:
             assert detect_plain(path, make_csv_format(separator=separator), 2) is not None
 
 
@@ -137,7 +137,7 @@ def test_plain_files_are_read_by_duckdb_with_any_separator():
 )
 @given(LINE)
 def test_only_the_header_line_decides_the_separator(header, separator, line):
-    with written(header.encode() + b"\n" + line + b"\n;;;;;\n", "t.csv") as path:
+    with write(header.encode() + b"\n" + line + b"\n;;;;;\n", "t.csv") as path:
         assert detect_separator(path) == separator
 
 

@@ -35,7 +35,7 @@ def owner(server):
         yield connection
 
 
-def opened(address, **options):
+def open_data(address, **options):
     known = {"keys": {"region": ["North", "South"]}, "bounds": {"cost": (0, 100)}, "rows_per_unit": 5}
     return hb.open(address, table="visits", unit="patient", **known | options)
 
@@ -44,7 +44,7 @@ BY_REGION = "SELECT region, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY r
 
 
 def test_server_table_works_like_any_other(owner):
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         result = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
         assert list(result["region"]) == ["North", "South"]
         assert all(abs(n - 500 * 5 / 2) < 60 for n in result["n"])
@@ -53,7 +53,7 @@ def test_server_table_works_like_any_other(owner):
 
 def test_all_steps_of_a_plan_see_one_snapshot(owner):
     """Between the first step and the second somebody empties the table."""
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         plan = data.sql(
             "SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits",
             epsilon=100,
@@ -84,7 +84,7 @@ def test_nothing_is_written_and_nothing_is_left_behind(owner):
         return owner.execute("SELECT count(*), max(oid::bigint) FROM pg_class").fetchone()
 
     before = objects()
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         data.run(data.sql(BY_REGION, epsilon=1))
         data.run(
             data.sql("SELECT region, COUNT(*) FROM visits GROUP BY region", epsilon=1, delta=1e-6, keys=None)
@@ -125,7 +125,7 @@ def test_search_path_is_pinned(owner):
         owner.execute(f"CREATE FUNCTION public.{function}(float8) RETURNS float8 LANGUAGE sql AS '{body}'")
     name = owner.info.dbname
     owner.execute(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         assert (
             abs(
                 data.run(
@@ -153,7 +153,7 @@ def test_search_path_is_pinned(owner):
 )  # fmt: skip
 def test_queries_reach_nothing_else_in_the_server(owner, text):
     owner.execute("CREATE TABLE other AS SELECT 1 AS patient")
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         with refused(hb.HubbubError):
             data.sql(text, epsilon=1)
         assert not data.account.receipts
@@ -164,7 +164,7 @@ def test_queries_reach_nothing_else_in_the_server(owner, text):
 )
 def test_keys_and_literals_are_never_parsed_as_sql(owner, key):
     owner.execute("INSERT INTO visits SELECT 1000 + i, %s, 1 FROM generate_series(1, 300) AS i", [key])
-    with opened(owner.address, keys={"region": ["North", key]}) as data:
+    with open_data(owner.address, keys={"region": ["North", key]}) as data:
         result = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
         assert abs(result["n"][1] - 300) < 20
         quoted = key.replace("'", "''")
@@ -230,14 +230,14 @@ def reader(owner, table):
 def test_table_with_a_row_policy_is_refused(owner, policy):
     """What it computes may fail on some row, or look at others."""
     address = reader(owner, "visits")
-    with opened(address) as data:
+    with open_data(address) as data:
         plan = data.sql(BY_REGION, epsilon=1)
         owner.execute("ALTER TABLE visits ENABLE ROW LEVEL SECURITY")
         owner.execute(f"CREATE POLICY hides ON visits USING ({policy})")
         failed(data, plan, "may not")
     with refused(InvalidInput, match="no table"):
-        opened(address)
-    with opened(owner.address) as data:  # for whom it does not hold
+        open_data(address)
+    with open_data(owner.address) as data:  # for whom it does not hold
         assert len(data.run(data.sql(BY_REGION, epsilon=1)).value) == 2
 
 
@@ -308,7 +308,7 @@ def test_opening_calls_no_user_defined_function(owner):
                 f"CREATE OPERATOR public.{name} (leftarg = {left}, rightarg = {right}, function = {function})"
             )
     owner.execute(f"ALTER DATABASE {owner.info.dbname} SET search_path = public, pg_catalog")
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         data.run(data.sql(BY_REGION, epsilon=1))
     assert owner.execute("SELECT count(*) FROM called").fetchone() == (0,)
 
@@ -332,7 +332,7 @@ def test_keys_do_not_depend_on_server_settings(owner, setting):
 def test_table_changed_while_waiting_for_its_lock_fails(owner):
     """The snapshot is older than the change, and so is what the catalog says in it."""
     owner.execute("ALTER TABLE visits ADD other text DEFAULT 'x'")
-    with opened(owner.address) as data, psycopg.connect(owner.address, autocommit=True) as watch:
+    with open_data(owner.address) as data, psycopg.connect(owner.address, autocommit=True) as watch:
         plan = data.sql(BY_REGION, epsilon=1)
         caught = []
 
@@ -371,7 +371,7 @@ def failed(data, plan, word=""):
 
 
 def test_table_dropped_between_plan_and_run_fails(owner):
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         plan = data.sql(BY_REGION, epsilon=1)
         owner.execute("ALTER TABLE visits RENAME TO elsewhere")
         failed(data, plan, "not there")
@@ -387,14 +387,14 @@ def test_table_dropped_between_plan_and_run_fails(owner):
     ],
 )  # fmt: skip
 def test_table_changed_between_plan_and_run_fails(owner, change):
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         plan = data.sql(BY_REGION, epsilon=1)
         owner.execute(change)
         failed(data, plan, "not as it was")
 
 
 def test_locked_table_fails(owner):
-    with opened(owner.address + "?options=-c%20statement_timeout%3D300ms") as data:
+    with open_data(owner.address + "?options=-c%20statement_timeout%3D300ms") as data:
         plan = data.sql(BY_REGION, epsilon=1)
         with owner.transaction():
             owner.execute("LOCK TABLE visits IN ACCESS EXCLUSIVE MODE")
@@ -405,7 +405,7 @@ def test_locked_table_fails(owner):
 def test_interrupt_leaves_no_transaction_open(owner, monkeypatch):
     """Else the next plan would see an old state, or fail for nothing."""
     ours = "application_name = 'hubbub' AND datname = current_database()"
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         plan = data.sql(
             "SELECT COUNT(DISTINCT patient) AS n FROM visits", epsilon=100, allow_large_epsilon=True
         )
@@ -423,7 +423,7 @@ def test_interrupt_leaves_no_transaction_open(owner, monkeypatch):
 
 
 def test_lost_connection_is_reopened(owner):
-    with opened(owner.address) as data:
+    with open_data(owner.address) as data:
         plan = data.sql("SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)
 
         def cut(word):
@@ -445,7 +445,7 @@ def test_server_killed_during_a_query_fails(tmp_path):
                     "CREATE TABLE visits AS SELECT i AS patient, 'North' AS region, 1.0::float8 AS cost "
                     "FROM generate_series(1, 400000) AS i"
                 )
-                data = opened(server.address())
+                data = open_data(server.address())
                 plan = data.sql(BY_REGION, epsilon=1)
                 killer = threading.Timer(0.15, server.stop)
                 killer.start()
@@ -483,7 +483,7 @@ def test_failure_is_the_outcome_until_charged_again(owner, tmp_path, fault, is_o
     text = "SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM visits"
 
     def opening():
-        return opened(address, ledger=tmp_path / "ledger", budget=hb.Budget(10))
+        return open_data(address, ledger=tmp_path / "ledger", budget=hb.Budget(10))
 
     first = opening()
     plan = first.sql(text, epsilon=1)
@@ -523,7 +523,7 @@ def test_failure_is_the_outcome_until_charged_again(owner, tmp_path, fault, is_o
 def test_many_keys_are_joined_in_the_server(owner):
     keys = [f"k{number}" for number in range(50_000)]
     owner.execute("INSERT INTO visits SELECT 10000 + i, 'k' || i % 3, 1 FROM generate_series(1, 3000) AS i")
-    with opened(owner.address, keys={"region": keys}) as data:
+    with open_data(owner.address, keys={"region": keys}) as data:
         plan = data.sql("SELECT region, COUNT(*) AS n FROM visits GROUP BY region", epsilon=20)
         measured = plan.bounded.bounded_aggregates[0]
         assert "k49999" not in engine_of(data).compile(measured.sql)
@@ -533,18 +533,18 @@ def test_many_keys_are_joined_in_the_server(owner):
 
 
 def test_same_table_name_in_two_databases_is_two_identities(owner, server, tmp_path):
-    def asked(address):
-        with opened(address, ledger=tmp_path / "l", budget=hb.Budget(10)) as data:
+    def ask_one(address):
+        with open_data(address, ledger=tmp_path / "l", budget=hb.Budget(10)) as data:
             return data.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)).value.facts[
                 "asked before"
             ]
 
-    assert asked(owner.address) is False
+    assert ask_one(owner.address) is False
     name = f"clinic{next(_NAMES)}"
     with psycopg.connect(server.address(), autocommit=True) as root:
         root.execute(f"CREATE DATABASE {name}")
     with psycopg.connect(server.address(database=name), autocommit=True) as other:
         other.execute("CREATE TABLE visits (patient bigint, region text, cost double precision)")
-    assert asked(server.address(database=name)) is False
+    assert ask_one(server.address(database=name)) is False
     owner.execute(f"CREATE ROLE looker{name} LOGIN; GRANT SELECT ON visits TO looker{name}")
-    assert asked(owner.address.replace("postgres@", f"looker{name}@")) is True
+    assert ask_one(owner.address.replace("postgres@", f"looker{name}@")) is True

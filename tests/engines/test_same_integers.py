@@ -58,14 +58,14 @@ def rows_of(seed, count):
     ]
 
 
-def opened(place, rows, unit):
+def open_data(place, rows, unit):
     table = place.create("r", COLUMNS)
     place.put("r", COLUMNS, rows)
     source = TableSource(table, unit=unit.key, bounds={"a": (-3, 100), "b": (0, 7.3)})
     return Dataset(place.engine({"r": source}), unit, InMemoryAccount())
 
 
-def counted(data, plan):
+def count_of(data, plan):
     """How many rows have which values of the keys."""
     measured = plan.bounded.key_candidates
     result = engine_of(data).execute(measured.sql, measured.key_sets)
@@ -78,7 +78,7 @@ def counted(data, plan):
 def by_row(tables_in):
     """The same rows in an engine, each of them a unit."""
     rows = rows_of("rows", 3 * len(WORDS))
-    return cache(lambda name: opened(tables_in(name), rows, hb.Unit.row()))
+    return cache(lambda name: open_data(tables_in(name), rows, hb.Unit.row()))
 
 
 def check(by_row, other, texts, at_once=6):
@@ -97,7 +97,7 @@ def check(by_row, other, texts, at_once=6):
         by = ", ".join(f"k{place}" for place in range(len(some)))
         query = f"SELECT {listed}, COUNT(*) AS n FROM r GROUP BY {by}"
         plan = by_row("DuckDB").sql(query, epsilon=1, delta=1e-6)
-        one, two = (counted(by_row(name), plan) for name in ("DuckDB", other))
+        one, two = (count_of(by_row(name), plan) for name in ("DuckDB", other))
         if one != two:
             unlike = [list(zip(*(one - two), strict=True)), list(zip(*(two - one), strict=True))]
             pairs = zip(some, *([sorted(set(column)) for column in side] for side in unlike), strict=False)
@@ -208,7 +208,7 @@ SUBTLE = {
 
 def check_subtle(tables_in, other):
     rows = rows_of("subtle", 60)
-    one, two = (opened(tables_in(name), rows, hb.Unit("u")) for name in ("DuckDB", other))
+    one, two = (open_data(tables_in(name), rows, hb.Unit("u")) for name in ("DuckDB", other))
     for text, options in SUBTLE.items():
         first, second = (
             [

@@ -29,13 +29,13 @@ def visits(session, tmp_path):
     session.sql("DROP TABLE IF EXISTS visits")
 
 
-def opened(data, table="visits", **options):
+def open_data(data, table="visits", **options):
     known = {"keys": {"region": ["North", "South"]}, "bounds": {"cost": (0, 100)}, "rows_per_unit": 5}
     return hb.open(data, table=table, unit="patient", **known | options)
 
 
 def test_tables_and_data_frames_work_like_any_other(session, visits):
-    for data in (opened(session), opened(session.table("visits"))):
+    for data in (open_data(session), open_data(session.table("visits"))):
         result = data.run(data.sql(BY_REGION, epsilon=50, allow_large_epsilon=True)).value
         assert list(result["region"]) == ["North", "South"]
         assert all(abs(n - 100 * 5) < 30 for n in result["n"])
@@ -47,7 +47,7 @@ def test_tables_and_data_frames_work_like_any_other(session, visits):
 def test_texts_are_never_parsed_as_sql(session):
     text = "a JOIN _keys0 b"
     frame = session.range(300).selectExpr("id AS patient", f"'{text}' AS region", "1.0D AS cost")
-    data = opened(frame, keys={"region": [text]})
+    data = open_data(frame, keys={"region": [text]})
     plan = data.sql(
         f"SELECT region, COUNT(*) AS n FROM visits WHERE region = '{text}' GROUP BY region",
         epsilon=50,
@@ -57,7 +57,7 @@ def test_texts_are_never_parsed_as_sql(session):
 
 
 def test_partition_selection_works(session, visits):
-    data = opened(session, keys=None)
+    data = open_data(session, keys=None)
     result = data.run(
         data.sql(
             "SELECT region, COUNT(*) AS n FROM visits GROUP BY region",
@@ -70,7 +70,7 @@ def test_partition_selection_works(session, visits):
 
 
 def test_operations_without_an_equivalent_are_refused(session, visits):
-    data = opened(session)
+    data = open_data(session)
     with refused(Unsupported, match="last bit"):
         data.sql("SELECT COUNT(LN(cost)) FROM visits", epsilon=1)
     towns = session.createDataFrame([("North", 1.0)], "region string, size double")
@@ -134,7 +134,7 @@ def test_table_written_between_two_steps_fails(session, tables):
         "CREATE TABLE parted (patient INT, cost DOUBLE, region STRING) USING parquet PARTITIONED BY (region)",
         "INSERT INTO parted VALUES (1, 1, 'North'), (2, 2, 'South')",
     )
-    data = opened(session, "parted")
+    data = open_data(session, "parted")
     plan = data.sql(
         "SELECT AVG(cost) AS c, COUNT(DISTINCT patient) AS n FROM parted",
         epsilon=100,
@@ -199,7 +199,7 @@ def failed(data, plan, word=""):
 
 
 def test_table_changed_or_dropped_between_plan_and_run_fails(session, visits, tmp_path, capfd):
-    data = opened(session)
+    data = open_data(session)
     plan = data.sql(BY_REGION, epsilon=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -219,7 +219,7 @@ def test_table_changed_or_dropped_between_plan_and_run_fails(session, visits, tm
 
 
 def test_files_deleted_before_a_run_fail(session, visits, tmp_path):
-    data = opened(session.table("visits"))
+    data = open_data(session.table("visits"))
     plan = data.sql(BY_REGION, epsilon=1)
     for file in (tmp_path / "visits").glob("part-*"):
         file.unlink()
@@ -230,7 +230,7 @@ def test_failure_is_the_outcome_until_charged_again(session, tmp_path):
     path = tmp_path / "visits"
     frame = session.range(300).selectExpr("id AS patient", "'North' AS region", "1.0D AS cost")
     frame.write.parquet(str(path))
-    data = opened(session.read.parquet(str(path)), ledger=tmp_path / "ledger", budget=hb.Budget(10))
+    data = open_data(session.read.parquet(str(path)), ledger=tmp_path / "ledger", budget=hb.Budget(10))
     plan = data.sql("SELECT COUNT(DISTINCT patient) AS n FROM visits", epsilon=1)
     path.rename(tmp_path / "elsewhere")
     with pytest.raises(EngineFailed, match="charged stays charged"):
@@ -250,7 +250,7 @@ PIN = "spark.sql.unionOutputPartitioning"
 
 
 def test_concurrent_plans_share_pinned_settings(session, visits):
-    first, second = opened(session), opened(session)
+    first, second = open_data(session), open_data(session)
     inside, done, seen = threading.Event(), threading.Event(), []
 
     def of_the_second(_):
@@ -278,7 +278,7 @@ def test_concurrent_plans_share_pinned_settings(session, visits):
 
 
 def test_changing_a_pinned_setting_fails_the_plan(session, visits):
-    data = opened(session)
+    data = open_data(session)
     plan = data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)
     try:
         with pytest.raises(EngineFailed, match="changed while a plan ran"):

@@ -34,7 +34,7 @@ ROWS = [
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def opened(request, tables_in):
+def make_dataset(request, tables_in):
     """A dataset on each engine."""
     place = tables_in(request.param)
     name = place.create("t", COLUMNS)
@@ -68,8 +68,8 @@ def exact(data, text, **keys):
     return len(rows), rows
 
 
-def test_batches_make_up_the_whole_result(opened):
-    data = opened()
+def test_batches_make_up_the_whole_result(make_dataset):
+    data = make_dataset()
     count, rows = exact(data, "SELECT word, COUNT(*) AS n FROM t GROUP BY word", word=[*WORDS, None])
     assert count == MORE + 1
     assert [row[0] for row in rows] == [*WORDS, None]
@@ -83,8 +83,8 @@ def test_batches_make_up_the_whole_result(opened):
     }
 
 
-def test_several_keys_and_aggregates_stream_together(opened):
-    data = opened()
+def test_several_keys_and_aggregates_stream_together(make_dataset):
+    data = make_dataset()
     text = "SELECT word, number, COUNT(DISTINCT person) AS n, SUM(cost) AS c FROM t GROUP BY word, number"
     words = [WORDS[0], "nobody's", WORDS[MIN_SIZE]]
     count, rows = exact(data, text, word=words, number=[*range(9000), MIN_SIZE])
@@ -99,8 +99,8 @@ def test_several_keys_and_aggregates_stream_together(opened):
     assert [round(row[5]) for row in there] == [10, 20, 40]
 
 
-def test_quantiles_stream_in_smaller_batches(opened):
-    data = opened()
+def test_quantiles_stream_in_smaller_batches(make_dataset):
+    data = make_dataset()
     count, rows = exact(
         data, "SELECT number, MEDIAN(cost) AS m FROM t GROUP BY number", number=range(-1, 300)
     )
@@ -108,8 +108,8 @@ def test_quantiles_stream_in_smaller_batches(opened):
     assert [round(row[1]) for row in rows[:3]] == [64, 10, 20]  # 70 is above its bound
 
 
-def test_queries_that_need_all_groups_are_refused_at_no_cost(opened):
-    data = opened()
+def test_queries_that_need_all_groups_are_refused_at_no_cost(make_dataset):
+    data = make_dataset()
     by = "SELECT word, COUNT(*) AS n FROM t GROUP BY word"
     for text, keys in ((f"{by} ORDER BY n", WORDS[:3]), (f"{by} LIMIT 1", WORDS[:3]), (by, None)):
         plan = data.sql(text, epsilon=1, delta=1e-6, keys={} if keys is None else {"word": keys})
@@ -118,8 +118,8 @@ def test_queries_that_need_all_groups_are_refused_at_no_cost(opened):
     assert data.account.spent().epsilon == 0
 
 
-def test_failed_stream_is_charged(opened, monkeypatch):
-    data = opened()
+def test_failed_stream_is_charged(make_dataset, monkeypatch):
+    data = make_dataset()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
     kind = type(engine_of(data))
 
@@ -139,8 +139,8 @@ def test_failed_stream_is_charged(opened, monkeypatch):
     assert data.account.spent().epsilon == 2
 
 
-def test_wrong_order_of_groups_is_refused(opened, monkeypatch):
-    data = opened()
+def test_wrong_order_of_groups_is_refused(make_dataset, monkeypatch):
+    data = make_dataset()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
     kind = type(engine_of(data))
     real = kind.execute_in_batches
@@ -154,9 +154,9 @@ def test_wrong_order_of_groups_is_refused(opened, monkeypatch):
         data.stream(plan)
 
 
-def test_repeated_group_is_refused(opened, monkeypatch):
+def test_repeated_group_is_refused(make_dataset, monkeypatch):
     """Added up, one person would move it by twice as much as its noise is for."""
-    data = opened()
+    data = make_dataset()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS[:9]})
     kind = type(engine_of(data))
     real = kind.execute_in_batches
@@ -172,25 +172,25 @@ def test_repeated_group_is_refused(opened, monkeypatch):
 
 
 @pytest.mark.parametrize("query", ["COUNT(*)", "COUNT(DISTINCT person)", "MEDIAN(cost)"])
-def test_query_without_keys_has_one_group(opened, query):
-    count, rows = exact(opened(), f"SELECT {query} AS n FROM t")
+def test_query_without_keys_has_one_group(make_dataset, query):
+    count, rows = exact(make_dataset(), f"SELECT {query} AS n FROM t")
     assert count == 1
     # Of six costs, the third and the fourth are 30 and 40.
     assert round(rows[0][0]) == 7 if "COUNT" in query else 29 < rows[0][0] < 41
 
 
-def test_null_key_may_be_alone_in_a_batch(opened, monkeypatch):
+def test_null_key_may_be_alone_in_a_batch(make_dataset, monkeypatch):
     for engine in ("duckdb", "postgres", "spark"):
         monkeypatch.setattr(f"hubbub.engines.{engine}._ARRAY_KEYS", 1 << 15)
     for column, keys in (("word", WORDS[: 1 << 15]), ("number", range(1 << 15))):
         text = f"SELECT {column}, COUNT(*) AS n FROM t GROUP BY {column}"
-        _, rows = exact(opened(), text, **{column: [*keys, None]})
+        _, rows = exact(make_dataset(), text, **{column: [*keys, None]})
         assert round(rows[-1][1]) == 1
         assert sum(round(row[1]) for row in rows) == 3
 
 
-def test_interrupted_stream_can_be_run_again(opened, monkeypatch):
-    data = opened()
+def test_interrupted_stream_can_be_run_again(make_dataset, monkeypatch):
+    data = make_dataset()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
 
     def broken(*_, **__):

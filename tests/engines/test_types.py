@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 import hubbub as hb
-from engines.test_same_integers import counted, integers
+from engines.test_same_integers import count_of, integers
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.dataset import Dataset
 from hubbub.engines.engine import TableSource
@@ -82,7 +82,7 @@ def types_in(engine, **other):
     return {"u": "BIGINT", **{name: typed[place] for name, typed in TYPES.items()}} | other
 
 
-def opened(place, unit, columns, bounds=None, contents=None):
+def open_data(place, unit, columns, bounds=None, contents=None):
     table = place.create("y", columns)
     place.put("y", columns, rows() if contents is None else contents)
     known = dict.fromkeys(("i2", "i8", "h", "n4", "f4"), (-1000, 1000)) if bounds is None else bounds
@@ -93,19 +93,19 @@ def opened(place, unit, columns, bounds=None, contents=None):
 
 @pytest.fixture(scope="module")
 def by_row(tables_in):
-    return cache(lambda name: opened(tables_in(name), hb.Unit.row(), types_in(name)))
+    return cache(lambda name: open_data(tables_in(name), hb.Unit.row(), types_in(name)))
 
 
 @pytest.fixture(scope="module")
 def by_unit(tables_in):
-    return cache(lambda name: opened(tables_in(name), hb.Unit("u"), types_in(name)))
+    return cache(lambda name: open_data(tables_in(name), hb.Unit("u"), types_in(name)))
 
 
 def values(data, *texts):
     """How many rows have which values."""
     listed = ", ".join(f"{text} AS k{place}" for place, text in enumerate(texts))
     by = ", ".join(f"k{place}" for place in range(len(texts)))
-    return counted(
+    return count_of(
         data, data.sql(f"SELECT {listed}, COUNT(*) AS n FROM y GROUP BY {by}", epsilon=1, delta=1e-6)
     )
 
@@ -179,7 +179,7 @@ def test_aggregates_of_types_agree_on_spark(by_unit, text):
 )
 def test_aggregates_of_empty_tables_agree_on_postgres(tables_in, contents):
     one, two = (
-        opened(tables_in(name), hb.Unit("u"), types_in(name), contents=contents) for name in ENGINES[:2]
+        open_data(tables_in(name), hb.Unit("u"), types_in(name), contents=contents) for name in ENGINES[:2]
     )
     for text in MEASURED:
         assert measured(one, text) == measured(two, text), text
@@ -191,7 +191,7 @@ def test_aggregates_of_empty_tables_agree_on_postgres(tables_in, contents):
 )
 def test_aggregates_of_empty_tables_agree_on_spark(tables_in, contents):
     one, two = (
-        opened(tables_in(name), hb.Unit("u"), types_in(name), contents=contents)
+        open_data(tables_in(name), hb.Unit("u"), types_in(name), contents=contents)
         for name in ("DuckDB", "Spark")
     )
     for text in MEASURED:
@@ -207,7 +207,7 @@ def test_decimals_beyond_doubles_are_clamped_on_postgres(tables_in):
     beyond = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 3000, None]
     texts = [*beyond, "1e-400", "9" * 300, "-" + "9" * 300, "1.5"]
     contents = [("1", text) for text in texts]
-    data = opened(tables_in("PostgreSQL"), hb.Unit.row(), columns, bounds={}, contents=contents)
+    data = open_data(tables_in("PostgreSQL"), hb.Unit.row(), columns, bounds={}, contents=contents)
     large = 2.0**200
     results = {eval(key): count for (key,), count in values(data, "x").items()}  # noqa: S307 - a repr
     assert results == {None: len(beyond), large: 1, -large: 1, 0.0: 1, 1.5: 1}
@@ -229,11 +229,13 @@ def test_texts_compare_bytewise_on_postgres(by_row, by_unit, tables_in, collatio
     for text in _BLIND:
         place.connection.execute(text)
     columns = types_in("PostgreSQL", s=f"TEXT COLLATE {COLLATIONS[collation]}")
-    data = opened(place, hb.Unit.row(), columns)
+    data = open_data(place, hb.Unit.row(), columns)
     check_values(by_row("DuckDB"), data, "s")
     for text in MEASURED:
         if "s" in text:
-            assert measured(by_unit("DuckDB"), text) == measured(opened(place, hb.Unit("u"), columns), text)
+            assert measured(by_unit("DuckDB"), text) == measured(
+                open_data(place, hb.Unit("u"), columns), text
+            )
 
 
 def test_units_compare_bytewise_on_postgres(tables_in):
@@ -244,9 +246,9 @@ def test_units_compare_bytewise_on_postgres(tables_in):
     contents = [(unit, "1") for unit in ("a", "A", "á", "a ", "a-", "b") for _ in range(3)]
     text = "SELECT SUM(x) AS a, COUNT(DISTINCT u) AS n FROM y"
     known = {"bounds": {"x": (0, 4)}, "contents": contents}
-    one = opened(tables_in("DuckDB"), hb.Unit("u"), {"u": "VARCHAR", "x": "INTEGER"}, **known)
+    one = open_data(tables_in("DuckDB"), hb.Unit("u"), {"u": "VARCHAR", "x": "INTEGER"}, **known)
     for collation in COLLATIONS.values():
-        two = opened(place, hb.Unit("u"), {"u": f"TEXT COLLATE {collation}", "x": "INTEGER"}, **known)
+        two = open_data(place, hb.Unit("u"), {"u": f"TEXT COLLATE {collation}", "x": "INTEGER"}, **known)
         assert measured(one, text) == measured(two, text)
 
 
@@ -259,8 +261,8 @@ def test_other_text_types_are_texts_on_postgres(tables_in, typed):
     place.connection.execute("CREATE TYPE mood AS ENUM ('b', 'B', 'a', 'é')")
     place.connection.execute("CREATE DOMAIN word AS text")
     contents = [("1", text) for text in ("b", "B", "a", "é", "a", None)]
-    data = opened(place, hb.Unit.row(), {"u": "BIGINT", "s": typed}, bounds={}, contents=contents)
-    one = opened(
+    data = open_data(place, hb.Unit.row(), {"u": "BIGINT", "s": typed}, bounds={}, contents=contents)
+    one = open_data(
         tables_in("DuckDB"), hb.Unit.row(), {"u": "BIGINT", "s": "VARCHAR"}, bounds={}, contents=contents
     )
     check_values(one, data, "s")

@@ -618,7 +618,7 @@ def test_column_of_dates_is_refused_by_its_dtype(ends):
     StandardScaler(epsilon=1, bounds=(0, 1), account=account).fit(table[["a"]])
 
 
-def named(kind, columns):
+def make_frame(kind, columns):
     """Three rows under these names, as some kind of data frame."""
     rows = {name: [float(place), 1.0, 2.0] for place, name in enumerate(columns)}
     library = pytest.importorskip(kind)
@@ -628,16 +628,16 @@ def named(kind, columns):
 @pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
 def test_columns_in_another_order_are_refused(kind):
     """By their places they would stand for others, and nobody would know."""
-    model = StandardScaler(epsilon=1, bounds=(0, 2), account=None).fit(named(kind, "ab"))
+    model = StandardScaler(epsilon=1, bounds=(0, 2), account=None).fit(make_frame(kind, "ab"))
     assert model.feature_names_in_.tolist() == ["a", "b"]
-    assert model.transform(named(kind, "ab")).shape == (3, 2)
+    assert model.transform(make_frame(kind, "ab")).shape == (3, 2)
     assert model.transform(np.zeros((3, 2))).shape == (3, 2)
     for other in ("ba", "ac"):
         with pytest.raises(InvalidInput, match="feature names should match"):
-            model.transform(named(kind, other))
+            model.transform(make_frame(kind, other))
     model.fit(np.zeros((3, 2)))
     assert not hasattr(model, "feature_names_in_")
-    assert model.transform(named(kind, "ba")).shape == (3, 2)
+    assert model.transform(make_frame(kind, "ba")).shape == (3, 2)
 
 
 def test_empty_list_of_rows_is_refused():

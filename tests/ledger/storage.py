@@ -48,15 +48,15 @@ class Database:
     def __init__(self, server) -> None:
         self.server = server
         self.address = server.address()
-        self._opened: list[Ledger] = []
+        self._ledgers: list[Ledger] = []
 
     def open(self) -> Ledger:
-        self._opened.append(Ledger.open(self.address))
-        return self._opened[-1]
+        self._ledgers.append(Ledger.open(self.address))
+        return self._ledgers[-1]
 
     def look(self) -> Ledger:
-        self._opened.append(Ledger.open_read_only(self.address))
-        return self._opened[-1]
+        self._ledgers.append(Ledger.open_read_only(self.address))
+        return self._ledgers[-1]
 
     def forget(self) -> None:
         """Nothing lies beside a database: what is remembered is in the user's own folder."""
@@ -76,7 +76,7 @@ class Database:
             return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
-        for ledger in self._opened:
+        for ledger in self._ledgers:
             ledger.close()
         self.attack("DROP SCHEMA IF EXISTS hubbub CASCADE")
         # Which is found: the next test's is another ledger.

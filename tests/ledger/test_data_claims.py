@@ -23,7 +23,7 @@ from internals import store_of
 COUNT = "SELECT COUNT(*) AS n FROM t"
 
 
-def opened(folder, data, ledger="l", **source):
+def open_data(folder, data, ledger="l", **source):
     source = {
         "table": "t",
         "unit": "p",
@@ -49,15 +49,15 @@ def filled(connection, count, name="t"):
 
 def test_rows_without_identity_are_charged_at_each_opening(tmp_path):
     for rows in (frame(9), frame(900), filled(duckdb.connect(), 9), filled(duckdb.connect(), 900)):
-        with opened(tmp_path, rows) as data:
+        with open_data(tmp_path, rows) as data:
             assert ask(data)["asked before"] is False
             assert ask(data)["asked before"] is True
 
 
 def test_rows_without_identity_are_identified_by_the_owner(tmp_path):
-    with opened(tmp_path, frame(9), version="1") as data:
+    with open_data(tmp_path, frame(9), version="1") as data:
         ask(data)
-    with opened(tmp_path, frame(9), version="1") as data:
+    with open_data(tmp_path, frame(9), version="1") as data:
         assert ask(data)["asked before"] is True
 
 
@@ -65,11 +65,11 @@ def test_database_table_has_one_identity_however_it_is_opened(tmp_path, monkeypa
     path = tmp_path / "one.duckdb"
     filled(duckdb.connect(str(path)), 9).close()
     (tmp_path / "link.duckdb").symlink_to(path)
-    with opened(tmp_path, path) as data:
+    with open_data(tmp_path, path) as data:
         ask(data)
     monkeypatch.chdir("/")
     for source in (tmp_path / "link.duckdb", duckdb.connect(str(path), read_only=True)):
-        with opened(tmp_path, source) as data:
+        with open_data(tmp_path, source) as data:
             assert ask(data)["asked before"] is True
 
 
@@ -78,9 +78,9 @@ def test_same_table_name_in_two_schemas_is_two_identities(tmp_path):
     for schema in ("a", "b"):
         connection.execute(f"CREATE SCHEMA {schema}")
         filled(connection, 9, f"{schema}.t")
-        with opened(tmp_path, connection, table=f"{schema}.t") as data:
+        with open_data(tmp_path, connection, table=f"{schema}.t") as data:
             assert ask(data)["asked before"] is False
-    with opened(tmp_path, connection, table="a.t") as data:
+    with open_data(tmp_path, connection, table="a.t") as data:
         assert ask(data)["asked before"] is True
 
 
@@ -88,14 +88,14 @@ def test_view_has_no_identity_and_is_refused(tmp_path):
     connection = filled(duckdb.connect(str(tmp_path / "one.duckdb")), 9, "s")
     connection.execute("CREATE VIEW t AS SELECT * FROM s")
     with pytest.raises(hb.InvalidInput, match="not a table of the database"):
-        opened(tmp_path, connection)
+        open_data(tmp_path, connection)
 
 
 def test_content_of_a_public_table_is_part_of_the_question(tmp_path):
     text = "SELECT COUNT(*) AS n FROM t JOIN places ON t.p = places.p WHERE places.keep = 1"
     for keep, is_swapped in (([0, 1], False), ([1, 0], False), ([0, 1], True)):
         public = {"places": pd.DataFrame({"p": [0, 1], "keep": keep})}
-        with opened(tmp_path, frame(9), version="1", public=public) as data:
+        with open_data(tmp_path, frame(9), version="1", public=public) as data:
             assert ask(data, text=text)["asked before"] is is_swapped
 
 
@@ -103,8 +103,8 @@ def test_rows_have_one_budget_under_every_name(tmp_path):
     path = tmp_path / "t.csv"
     frame(9).to_csv(path, index=False)
     (tmp_path / "other.csv").symlink_to(path)
-    opened(tmp_path, path).close()
-    opened(tmp_path, path).close()
+    open_data(tmp_path, path).close()
+    open_data(tmp_path, path).close()
     for data, source in (
         (path, {"table": "s"}),
         (path, {"account": "s"}),
@@ -112,12 +112,12 @@ def test_rows_have_one_budget_under_every_name(tmp_path):
     ):
         for unit in ("p", "P"):
             with pytest.raises(Refused, match="paid for by the account 't'"):
-                opened(tmp_path, data, unit=unit, **source)
-    opened(tmp_path, path, table="s", account="t").close()
+                open_data(tmp_path, data, unit=unit, **source)
+    open_data(tmp_path, path, table="s", account="t").close()
     with pytest.raises(Refused, match="by the account 't', for another unit"):
-        opened(tmp_path, path, account="rows", unit=hb.Unit.row())
+        open_data(tmp_path, path, account="rows", unit=hb.Unit.row())
     for override in (True, False):  # once it is said
-        opened(tmp_path, path, account="rows", unit=hb.Unit.row(), override=override).close()
+        open_data(tmp_path, path, account="rows", unit=hb.Unit.row(), override=override).close()
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.verify().ok
         assert [entry.kind for entry in ledger.account("t").entries()] == ["open", "claim"]
@@ -147,24 +147,24 @@ def csv(folder, name, count=9):
 
 
 def test_unknown_rows_must_be_confirmed_once(tmp_path):
-    opened(tmp_path, csv(tmp_path, "a.csv"), table="a").close()
+    open_data(tmp_path, csv(tmp_path, "a.csv"), table="a").close()
     other = csv(tmp_path, "b.csv")
     with pytest.raises(Refused, match="does not know the rows of b") as error:
-        opened(tmp_path, other, table="b")
+        open_data(tmp_path, other, table="b")
     assert "one of a" in error.value.fix
     assert "new_rows=True" in error.value.fix
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.accounts() == ["a"]
     for word in (True, False):
-        opened(tmp_path, other, table="b", new_rows=word).close()
+        open_data(tmp_path, other, table="b", new_rows=word).close()
     assert [body.get("new_rows") for body in bodies(tmp_path, "a") + bodies(tmp_path, "b")] == [None, True]
 
 
 def test_rows_of_the_same_account_need_no_confirmation(tmp_path):
     """It pays for all of them, whatever they are."""
     for name in ("a.csv", "b.csv"):
-        opened(tmp_path, csv(tmp_path, name), table="t").close()
-    opened(tmp_path, frame(9)).close()
+        open_data(tmp_path, csv(tmp_path, name), table="t").close()
+    open_data(tmp_path, frame(9)).close()
     assert len(bodies(tmp_path, "t")) == 2
 
 
@@ -173,22 +173,22 @@ def test_account_opened_alone_claims_its_first_rows(tmp_path):
         for name in "ab":
             ledger.account(name, hb.Unit("p"), Budget(100, allow_large_epsilon=True))
     for name in ("a", "b"):
-        opened(tmp_path, csv(tmp_path, f"{name}.csv"), table=name).close()
+        open_data(tmp_path, csv(tmp_path, f"{name}.csv"), table=name).close()
     with pytest.raises(Refused, match="the account 'a' does not know the rows of a") as error:
-        opened(tmp_path, csv(tmp_path, "c.csv"), table="a")
+        open_data(tmp_path, csv(tmp_path, "c.csv"), table="a")
     assert "there are others: b" in error.value.what
     assert "account=" not in error.value.fix  # it is passed already
     assert "were moved" in error.value.fix
     with pytest.raises(Refused, match="does not know the rows of a"):
-        opened(tmp_path, frame(9), table="a")
+        open_data(tmp_path, frame(9), table="a")
 
 
 def test_rows_in_memory_are_known_by_their_account(tmp_path):
-    opened(tmp_path, csv(tmp_path, "a.csv"), table="a").close()
+    open_data(tmp_path, csv(tmp_path, "a.csv"), table="a").close()
     with pytest.raises(Refused, match="does not know the rows of t"):
-        opened(tmp_path, frame(9))
+        open_data(tmp_path, frame(9))
     for word in (True, False):
-        opened(tmp_path, frame(9), new_rows=word).close()
+        open_data(tmp_path, frame(9), new_rows=word).close()
     assert bodies(tmp_path, "t") == [{"dataset": "t", "names": [], "numbers": [], "new_rows": True}]
 
 
@@ -201,7 +201,7 @@ def test_new_version_at_the_same_path_is_the_same_data(tmp_path, monkeypatch, te
         for name, path in paths.items():
             # Over and over the disk gives the number of an old file to a new one.
             csv(tmp_path, "new.csv", 9 + day).rename(path)
-            opened(tmp_path, path, table=name, new_rows=day == 0).close()
+            open_data(tmp_path, path, table=name, new_rows=day == 0).close()
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -211,11 +211,11 @@ def test_renamed_file_is_known_or_must_be_confirmed(tmp_path, monkeypatch, tells
     path = csv(tmp_path, "a.csv")
     if tells and data_identity.read_birth_time(path, path.stat()) is None:
         monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: "then")
-    opened(tmp_path, path, table="a").close()
+    open_data(tmp_path, path, table="a").close()
     path.rename(tmp_path / "b.csv")
     with pytest.raises(Refused, match="paid for by the account 'a'" if tells else "does not know"):
-        opened(tmp_path, tmp_path / "b.csv", table="b")
-    opened(tmp_path, tmp_path / "b.csv", table="a").close()
+        open_data(tmp_path, tmp_path / "b.csv", table="b")
+    open_data(tmp_path, tmp_path / "b.csv", table="a").close()
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -223,30 +223,30 @@ def test_hard_link_is_the_same_file_with_or_without_birth_time(tmp_path, monkeyp
     if not tells:
         monkeypatch.setattr(data_identity, "read_birth_time", lambda *_: None)
     path = csv(tmp_path, "a.csv")
-    opened(tmp_path, path, table="a").close()
+    open_data(tmp_path, path, table="a").close()
     os.link(path, tmp_path / "b.csv")
     with pytest.raises(Refused, match="paid for by the account 'a'"):
-        opened(tmp_path, tmp_path / "b.csv", table="b", new_rows=True)
+        open_data(tmp_path, tmp_path / "b.csv", table="b", new_rows=True)
 
 
 def test_growing_file_pattern_is_the_same_data(tmp_path):
-    opened(tmp_path, csv(tmp_path, "other.csv"), table="o").close()
+    open_data(tmp_path, csv(tmp_path, "other.csv"), table="o").close()
     csv(tmp_path, "day_1.csv")
-    opened(tmp_path, tmp_path / "day_*.csv", new_rows=True).close()
+    open_data(tmp_path, tmp_path / "day_*.csv", new_rows=True).close()
     csv(tmp_path, "day_2.csv")
-    opened(tmp_path, tmp_path / "day_*.csv").close()
-    opened(tmp_path, tmp_path / "day_2.csv").close()
+    open_data(tmp_path, tmp_path / "day_*.csv").close()
+    open_data(tmp_path, tmp_path / "day_2.csv").close()
     for data in ("day_2.csv", "day_?.csv", "*.csv"):
         with pytest.raises(Refused, match="paid for by the account"):
-            opened(tmp_path, tmp_path / data, account="x", new_rows=True)
+            open_data(tmp_path, tmp_path / data, account="x", new_rows=True)
 
 
 def test_database_file_with_two_names_is_one(tmp_path):
     filled(duckdb.connect(str(tmp_path / "one.duckdb")), 9).close()
-    opened(tmp_path, tmp_path / "one.duckdb").close()
+    open_data(tmp_path, tmp_path / "one.duckdb").close()
     os.link(tmp_path / "one.duckdb", tmp_path / "two.duckdb")
     with pytest.raises(Refused, match="paid for by the account 't'"):
-        opened(tmp_path, tmp_path / "two.duckdb", account="b", new_rows=True)
+        open_data(tmp_path, tmp_path / "two.duckdb", account="b", new_rows=True)
 
 
 def test_owner_confirmations_need_a_ledger_and_no_analyst(tmp_path):
@@ -255,7 +255,7 @@ def test_owner_confirmations_need_a_ledger_and_no_analyst(tmp_path):
         with pytest.raises(InvalidInput, match=f"{word} is given without a ledger"):
             hb.open(path, unit="p", **{word: True})
         with pytest.raises(Refused, match=f"{word} is passed on behalf of an analyst"):
-            opened(tmp_path, path, analyst="ada", **{word: True})
+            open_data(tmp_path, path, analyst="ada", **{word: True})
 
 
 NAMES = st.frozensets(st.sampled_from([("file", f"/{letter}") for letter in "abcd"]), max_size=3)
@@ -267,10 +267,10 @@ OPENINGS = st.tuples(
 
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(st.lists(OPENINGS, max_size=8))
-def test_no_table_is_charged_to_two_accounts(tried):
+def test_no_table_is_charged_to_two_accounts(cases):
     payers = {}
     with TemporaryDirectory() as folder, Ledger.open(f"{folder}/l") as ledger:
-        for account, unit, names, numbers, certain, word in tried:
+        for account, unit, names, numbers, certain, word in cases:
             rows = DataIdentity(names, numbers | certain, certain)
             who = hb.Unit.row() if unit is None else hb.Unit(unit)
             try:
@@ -317,39 +317,39 @@ def parted(server):
 )
 def test_partition_belongs_to_its_parent_table(tmp_path, parted, first, second):
     address, _ = parted
-    opened(tmp_path, address, table=f"places.{first}", account="a").close()
+    open_data(tmp_path, address, table=f"places.{first}", account="a").close()
     with pytest.raises(Refused, match="paid for by the account 'a'"):
-        opened(tmp_path, address, table=f"places.{second}", account="b", new_rows=True)
-    opened(tmp_path, address, table=f"places.{second}", account="a").close()
+        open_data(tmp_path, address, table=f"places.{second}", account="b", new_rows=True)
+    open_data(tmp_path, address, table=f"places.{second}", account="a").close()
     with pytest.raises(Refused, match="is passed as public"):
-        opened(tmp_path, address, table=f"places.{first}", account="a", public={"q": f"places.{second}"})
+        open_data(tmp_path, address, table=f"places.{first}", account="a", public={"q": f"places.{second}"})
 
 
 def test_renamed_or_attached_table_keeps_its_identity(tmp_path, parted):
     address, connection = parted
-    opened(tmp_path, address, table="places.alone", account="a").close()
+    open_data(tmp_path, address, table="places.alone", account="a").close()
     with pytest.raises(Refused, match="does not know the rows of seen"):
-        opened(tmp_path, address, table="places.seen", account="b")
+        open_data(tmp_path, address, table="places.seen", account="b")
     connection.execute("ALTER TABLE alone RENAME TO other")
     with pytest.raises(Refused, match="paid for by the account 'a'"):
-        opened(tmp_path, address, table="places.other", account="b", new_rows=True)
+        open_data(tmp_path, address, table="places.other", account="b", new_rows=True)
     connection.execute("CREATE TABLE above (p int); ALTER TABLE other INHERIT above")
     with pytest.raises(Refused, match="paid for by the account 'a'"):
-        opened(tmp_path, address, table="places.above", account="b", new_rows=True)
+        open_data(tmp_path, address, table="places.above", account="b", new_rows=True)
 
 
 def test_several_tables_need_a_named_account(tmp_path):
     rows = {"t": frame(9), "s": frame(9)}
     with pytest.raises(InvalidInput, match="no account is named"):
-        opened(tmp_path, rows, table=None)
-    opened(tmp_path, rows, table=None, account="t").close()
+        open_data(tmp_path, rows, table=None)
+    open_data(tmp_path, rows, table=None, account="t").close()
 
 
 def test_analyst_cannot_declare_a_version(tmp_path):
-    opened(tmp_path, frame(9), version="1").account.grant("ada", Budget(1))
-    opened(tmp_path, frame(9), version="1", analyst="ada").close()
+    open_data(tmp_path, frame(9), version="1").account.grant("ada", Budget(1))
+    open_data(tmp_path, frame(9), version="1", analyst="ada").close()
     with pytest.raises(Refused, match="not the latest that was declared"):
-        opened(tmp_path, frame(9), version="2", analyst="ada")
+        open_data(tmp_path, frame(9), version="2", analyst="ada")
     with Ledger.open(tmp_path / "l") as ledger:
         assert ledger.account("t").latest_version("t") == "1"
 

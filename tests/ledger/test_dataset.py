@@ -29,7 +29,7 @@ def ledger(storage):
         yield handle
 
 
-def opened(ledger, rows=ROWS, version="1", **options):
+def open_data(ledger, rows=ROWS, version="1", **options):
     return hb.open(
         {"people": rows},
         unit="who",
@@ -52,7 +52,7 @@ def counting(data):
 
 
 def test_question_is_charged_once_and_always_answered_the_same(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     first = ask(data)
     with counting(data) as engine:
         again = ask(data)
@@ -62,12 +62,12 @@ def test_question_is_charged_once_and_always_answered_the_same(ledger):
     assert data.account.spent().epsilon == Fraction(1, 10)
     assert (first.label()["asked before"], again.label()["asked before"]) == (False, True)
     assert again.label()["as of"] == first.label()["as of"]
-    assert ask(opened(ledger)).value.to_dict() == first.value.to_dict()
+    assert ask(open_data(ledger)).value.to_dict() == first.value.to_dict()
     assert ledger.verify().ok
 
 
 def test_ledger_entry_contains_only_public_facts(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     ask(data)
     charge = next(entry for entry in data.account.entries() if entry.kind == "charge")
     assert charge.body["description"] == QUESTION
@@ -77,12 +77,12 @@ def test_ledger_entry_contains_only_public_facts(ledger):
 
 
 def test_charge_does_not_depend_on_the_rows(ledger):
-    ask(opened(ledger))
+    ask(open_data(ledger))
     other = ROWS.assign(x=2.0, g="a")[:7]
-    with counting(data := opened(ledger, other)) as engine:
+    with counting(data := open_data(ledger, other)) as engine:
         ask(data)
     assert engine.call_count == 0  # the same question on the same declared version
-    with counting(data := opened(ledger, other, version="2")) as engine:
+    with counting(data := open_data(ledger, other, version="2")) as engine:
         ask(data)
     assert engine.call_count == 1
     one, two = (entry.body for entry in data.account.entries() if entry.kind == "charge")
@@ -95,7 +95,7 @@ def test_declared_version_is_recorded_with_each_answer(ledger, folder):
     ROWS.to_csv(path, index=False)
 
     def of(version=None):
-        return opened(ledger, path, version, types={"who": "number", "x": "number"})
+        return open_data(ledger, path, version, types={"who": "number", "x": "number"})
 
     first = ask(of("2026-10"))
     assert ask(of()).value.to_dict() == first.value.to_dict()
@@ -117,7 +117,7 @@ def test_declared_version_is_recorded_with_each_answer(ledger, folder):
     ],
 )
 def test_equivalent_queries_are_one_question(ledger, text):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
     assert fingerprint(data.sql(text, epsilon=0.1)) == fingerprint(plan)
 
@@ -137,13 +137,13 @@ def test_equivalent_queries_are_one_question(ledger, text):
     ],
 )
 def test_different_queries_are_different_questions(ledger, text):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql("SELECT g, COUNT(*) AS n FROM people WHERE x > 1 AND g = 'a' GROUP BY g", epsilon=0.1)
     assert fingerprint(data.sql(text, epsilon=0.1)) != fingerprint(plan)
 
 
 def test_other_parameters_make_another_question(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     text = "SELECT g, SUM(x) AS s FROM people GROUP BY g"
     marks = [
         fingerprint(data.sql(text, epsilon=0.1)),
@@ -160,7 +160,7 @@ def test_other_parameters_make_another_question(ledger):
 
 
 def test_failed_query_stays_charged(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     with counting(data) as engine, pytest.raises(BudgetExceeded):
         ask(data, epsilon=2)
     assert engine.call_count == 0
@@ -177,11 +177,11 @@ def test_failed_query_stays_charged(ledger):
 
 def test_noisy_refusal_is_stored(ledger):
     """Asked for again it would be drawn again: its charge pays for one."""
-    data = opened(ledger, rows=ROWS[:3])
+    data = open_data(ledger, rows=ROWS[:3])
     plan = data.sql("SELECT SUM(x) AS s FROM people", epsilon=0.1, bounds={"x": "auto"})
     with pytest.raises(Refused, match="no bounds could be estimated") as first:
         data.run(plan)
-    for again in (data, opened(ledger, rows=ROWS[:3])):
+    for again in (data, open_data(ledger, rows=ROWS[:3])):
         query = again.sql("SELECT SUM(x) AS s FROM people", epsilon=0.1, bounds={"x": "auto"})
         with counting(again) as engine, pytest.raises(Refused) as second:
             again.run(query)
@@ -193,7 +193,7 @@ def test_noisy_refusal_is_stored(ledger):
 
 def test_concurrent_question_waits_for_the_running_answer(ledger):
     """The second of two threads is there before the first has drawn its noise."""
-    one, two = opened(ledger), opened(ledger)
+    one, two = open_data(ledger), open_data(ledger)
     second, waits = [], threading.Event()
 
     def ask_too():
@@ -214,7 +214,7 @@ def test_concurrent_question_waits_for_the_running_answer(ledger):
 
 
 def test_question_asked_within_its_own_run_is_charged_again(ledger):
-    one, two = opened(ledger), opened(ledger)
+    one, two = open_data(ledger), open_data(ledger)
     inner = []
 
     def meanwhile(*arguments, **options):
@@ -234,7 +234,7 @@ def test_stored_answer_costs_another_analyst_only_her_own_budget(ledger):
     owner = ledger.account("people")
     owner.grant("ada", Budget(0.5))
     owner.grant("bob", Budget(0.15))
-    ada, bob = opened(ledger, analyst="ada"), opened(ledger, analyst="bob")
+    ada, bob = open_data(ledger, analyst="ada"), open_data(ledger, analyst="bob")
     answer = ask(ada)
     for _ in range(2):
         assert ask(bob).value.to_dict() == answer.value.to_dict()
@@ -243,11 +243,11 @@ def test_stored_answer_costs_another_analyst_only_her_own_budget(ledger):
     with pytest.raises(BudgetExceeded, match="the budget of bob"):
         ask(bob, QUESTION.replace("AS n", "AS m"))
     with pytest.raises(Refused, match="eve has no budget"):
-        ask(opened(ledger, analyst="eve"))
+        ask(open_data(ledger, analyst="eve"))
 
 
 def test_nonprivate_access_is_recorded_first_and_for_the_owner_only(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql(QUESTION, epsilon=0.1)
     with mock.patch.object(engine_of(data), "execute", side_effect=RuntimeError), pytest.raises(RuntimeError):
         data.exact(plan)
@@ -256,10 +256,10 @@ def test_nonprivate_access_is_recorded_first_and_for_the_owner_only(ledger):
     assert data.exact(plan)["n"] == [50, 50]
     before = len(list(data.account.entries()))
     with pytest.raises(InvalidInput, match="by another dataset"):
-        opened(ledger).exact(plan)
+        open_data(ledger).exact(plan)
     assert len(list(data.account.entries())) == before
     data.account.grant("ada", Budget(1))
-    analyst = opened(ledger, analyst="ada")
+    analyst = open_data(ledger, analyst="ada")
     with counting(analyst) as engine, pytest.raises(Refused, match="only the owner"):
         analyst.exact(analyst.sql(QUESTION, epsilon=0.1))
     assert engine.call_count == 0
@@ -311,8 +311,8 @@ def test_interactive_mechanism_spends_from_the_same_account(ledger):
         with pytest.raises(Refused, match="the account protects"):
             mechanism.open(account=account, unit=other)
     assert account.spent().epsilon == 0
-    opened = mechanism.open(account=account, unit=account.unit)
-    assert opened.receipt is not None
+    session = mechanism.open(account=account, unit=account.unit)
+    assert session.receipt is not None
     assert account.spent().epsilon == Fraction(1, 2)
 
 

@@ -45,8 +45,8 @@ class Life:
 
     def __init__(self, path, *, durable=True):
         self.path, self.durable = path, durable
-        self.charged, self.shown = [], {f"old {key}": (None, f"answer {key}") for key in range(3)}
-        self.tried = 3
+        self.charged, self.answers = [], {f"old {key}": (None, f"answer {key}") for key in range(3)}
+        self.attempts = 3
 
     def go_on(self, disk, keys):
         """Charge, run, record, key after key; stops at the first failure."""
@@ -56,9 +56,9 @@ class Life:
             )
             spender = ledger.account("visits")
             for key in keys:
-                self.tried += key not in self.shown
+                self.attempts += key not in self.answers
                 charge, text = charge_and_run(spender, self.run, what="a count", loss=PRICE, key=key)
-                assert self.shown.setdefault(key, (charge.number, text)) == (charge.number, text)
+                assert self.answers.setdefault(key, (charge.number, text)) == (charge.number, text)
             ledger.close()
         except LedgerFailed:
             return False
@@ -78,10 +78,10 @@ class Life:
         assert len(set(self.charged)) == len(self.charged)
         lines = {entry.number: entry.body["key"] for entry in spender.entries() if entry.kind == "charge"}
         assert spender.spent().epsilon == Fraction(len(lines), 1000)
-        assert len(lines) <= self.tried
+        assert len(lines) <= self.attempts
         missing = [number for number in self.charged if number not in lines]
         stands = {key: number for number, key in lines.items()}  # the last one, where it was charged anew
-        for key, (number, text) in self.shown.items():
+        for key, (number, text) in self.answers.items():
             if key not in stands:
                 missing.append(key)
             elif number not in {None, stands[key]} or spender.get_release(stands[key]) != text:

@@ -37,17 +37,17 @@ PRICE = PrivacyLoss.pure(Fraction(1, 10))
 
 @pytest.fixture
 def ledger(folder):
-    with Ledger.open(folder / "people.ledger") as made:
-        made.account("people", hb.Unit("who"), Budget(10))
-        yield made
+    with Ledger.open(folder / "people.ledger") as book:
+        book.account("people", hb.Unit("who"), Budget(10))
+        yield book
 
 
-def opened(ledger, version="1"):
+def open_data(ledger, version="1"):
     options = {"ledger": ledger, "version": version} if ledger is not None else {"budget": Budget(10)}
     return hb.open({"people": ROWS}, unit="who", keys={"g": ["a", "b"]}, rows_per_unit=1, **options)
 
 
-def made(kind):
+def make(kind):
     return kind(SECRET, why=SECRET, fix=SECRET) if issubclass(kind, HubbubError) else kind(SECRET)
 
 
@@ -72,7 +72,7 @@ class Failing:
             self.calls += 1
             if self.calls == self.at:
                 sys.setprofile(None)
-                raise made(self.kind)
+                raise make(self.kind)
 
 
 class Asked:
@@ -82,12 +82,12 @@ class Asked:
         self.data, self.plan, self.runs = data, data.sql(text, epsilon=epsilon), 0
 
     def __call__(self):
-        def counted(*arguments, **options):
+        def count(*arguments, **options):
             self.runs += 1
             return hubbub.sql.executor.execute(*arguments, **options)
 
         try:
-            with mock.patch.object(hubbub.sql.composite_plan, "execute", counted):
+            with mock.patch.object(hubbub.sql.composite_plan, "execute", count):
                 return self.data.run(self.plan).value.to_dict()
         except BaseException as problem:
             hangs = [problem.__cause__, problem.__context__]
@@ -104,7 +104,7 @@ def fail_at_every(ledger, text, kind, step):
     at, reached = ERROR_CLASSES.index(kind) - step + 1, True
     while reached:
         at += step
-        data = opened(ledger, f"{at}")
+        data = open_data(ledger, f"{at}")
         Asked(data, text, Fraction(1, 10**9))()  # at another price it is another question
         before = charges(data)
         ask = Asked(data, text, Fraction(1, 10**4))
@@ -150,7 +150,7 @@ def test_failure_at_every_call_after_the_charge_has_one_outcome(ledger, name, ki
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ERROR_CLASSES)
 def test_without_a_ledger_each_run_is_charged(kind):
-    data = opened(None)
+    data = open_data(None)
     for number, at in enumerate(range(1, 400, 23), 1):
         ask = Asked(data, QUESTIONS["ordered"], Fraction(1, 1000))
         with Failing(at, kind):
@@ -161,7 +161,7 @@ def test_without_a_ledger_each_run_is_charged(kind):
 
 @pytest.mark.parametrize("ways", ["ledger", "memory"])
 def test_each_stream_is_charged_even_if_it_fails_midway(ledger, ways):
-    data = opened(ledger if ways == "ledger" else None)
+    data = open_data(ledger if ways == "ledger" else None)
     plan = data.sql(QUESTIONS["combined"], epsilon=Fraction(1, 100))
     noises = []
     draw = NoisyAggregate.release
@@ -188,7 +188,7 @@ def test_each_stream_is_charged_even_if_it_fails_midway(ledger, ways):
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 def test_callback_errors_reach_the_caller_after_the_outcome_is_stored(ledger, kind):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=0.1)
     own = kind("hers")
 
@@ -213,7 +213,7 @@ def test_refusal_keeps_its_class_and_message(ledger):
     def refused(*_, **__):
         raise Special("no bounds could be estimated", why="noise", fix="say them") from ValueError(SECRET)
 
-    data = opened(ledger)
+    data = open_data(ledger)
     answers = []
     for way in (refused, hubbub.sql.executor.execute):
         with mock.patch.object(hubbub.sql.composite_plan, "execute", way), pytest.raises(Refused) as raised:
@@ -224,7 +224,7 @@ def test_refusal_keeps_its_class_and_message(ledger):
 
 
 def test_unstored_outcome_makes_the_next_run_a_new_charge(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     full = LedgerFailed("the disk is full", why="x", fix="y")
     for number in range(1, 4):
         ask = Asked(data, QUESTIONS["combined"], Fraction(1, 10))
@@ -347,7 +347,7 @@ def test_replaced_charges_are_named_in_entries(ledger):
 
 
 def test_failure_is_run_again_for_a_new_charge_only(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
     with (
         mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError(SECRET)),
@@ -372,9 +372,9 @@ def test_failure_is_run_again_for_a_new_charge_only(ledger):
 
 
 def test_refusal_is_not_run_again(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.sql.composite_plan.execute", side_effect=made(Refused)), pytest.raises(Refused):
+    with mock.patch("hubbub.sql.composite_plan.execute", side_effect=make(Refused)), pytest.raises(Refused):
         data.run(plan)
     with pytest.raises(Refused):
         data.run(plan, again=True)
@@ -383,9 +383,9 @@ def test_refusal_is_not_run_again(ledger):
 
 @pytest.mark.parametrize("kind", [LedgerFailed, InvalidInput])
 def test_failure_can_be_asked_again_after_it_is_fixed(ledger, kind):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=1)
-    with mock.patch("hubbub.sql.composite_plan.execute", side_effect=made(kind)), pytest.raises(kind):
+    with mock.patch("hubbub.sql.composite_plan.execute", side_effect=make(kind)), pytest.raises(kind):
         data.run(plan)
     with pytest.raises(kind):
         data.run(plan)
@@ -394,7 +394,7 @@ def test_failure_can_be_asked_again_after_it_is_fixed(ledger, kind):
 
 
 def test_failure_is_no_part_of_later_answers(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     prices = [Fraction(1, 10), Fraction(2, 10)]
     for price in prices:
         plan = data.sql(QUESTIONS["combined"], epsilon=price)
@@ -418,7 +418,9 @@ def test_failure_is_no_part_of_later_answers(ledger):
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_concurrent_reruns_are_charged_once(ledger, name):
-    plans = [(data := opened(ledger), data.sql(QUESTIONS[name], epsilon=Fraction(1, 10))) for _ in range(8)]
+    plans = [
+        (data := open_data(ledger), data.sql(QUESTIONS[name], epsilon=Fraction(1, 10))) for _ in range(8)
+    ]
     with (
         mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError),
         pytest.raises(EngineFailed),
@@ -441,7 +443,7 @@ def test_concurrent_reruns_are_charged_once(ledger, name):
 
 
 def test_rerun_beyond_the_budget_keeps_the_stored_failure(ledger):
-    data = opened(ledger)
+    data = open_data(ledger)
     plan = data.sql(QUESTIONS["ordered"], epsilon=6)
     with (
         mock.patch("hubbub.sql.composite_plan.execute", side_effect=MemoryError),

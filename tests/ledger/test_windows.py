@@ -32,9 +32,9 @@ def ledger(storage):
         yield handle
 
 
-def opened(ledger, window=NOVEMBER, rows=ROWS, **given):
-    given = {"budget": Budget(1), "rows_per_unit": 3, "version": "1", **given}
-    return hb.open({"visits": rows}, unit="who", ledger=ledger, window=window, **given)
+def open_data(ledger, window=NOVEMBER, rows=ROWS, **options):
+    options = {"budget": Budget(1), "rows_per_unit": 3, "version": "1", **options}
+    return hb.open({"visits": rows}, unit="who", ledger=ledger, window=window, **options)
 
 
 def ask(data, epsilon=1.0, text=COUNT):
@@ -81,7 +81,7 @@ def test_invalid_windows_are_refused(ends):
 
 
 def test_each_window_has_its_own_budget_and_rows(ledger):
-    november, december = opened(ledger), opened(ledger, DECEMBER)
+    november, december = open_data(ledger), open_data(ledger, DECEMBER)
     ask(november)
     with pytest.raises(BudgetExceeded, match=r"'visits 2026-11-01\.\.2026-12-01'"):
         ask(november, text=COUNT + " WHERE x > 0")
@@ -94,18 +94,18 @@ def test_each_window_has_its_own_budget_and_rows(ledger):
 
 
 def test_label_states_cost_per_window_and_per_lifetime(ledger):
-    first = ask(opened(ledger), 0.5).label()
+    first = ask(open_data(ledger), 0.5).label()
     assert first["unit"] == "who × window (day from 2026-11-01 to before 2026-12-01)"
     assert first["lifetime"] == "ε = 0.5, δ = 0 over 1 windows so far"
-    second = ask(opened(ledger, DECEMBER), 0.75)
+    second = ask(open_data(ledger, DECEMBER), 0.75)
     assert second.label()["lifetime"] == "ε = 1.25, δ = 0 over 2 windows so far"
     assert "× window (day from 2026-12-01" in str(second.unit)
-    again = ask(opened(ledger), 0.5).label()
+    again = ask(open_data(ledger), 0.5).label()
     assert (again["asked before"], again["lifetime"]) == (True, second.label()["lifetime"])
 
 
 def test_label_without_windows_does_not_mention_them(ledger):
-    assert "lifetime" not in ask(opened(ledger, None)).label()
+    assert "lifetime" not in ask(open_data(ledger, None)).label()
 
 
 DAYS = st.one_of(st.none(), st.dates(date(2026, 10, 28), date(2026, 12, 4)), st.just(date(1, 1, 1)))
@@ -156,29 +156,29 @@ def test_window_includes_its_start_and_excludes_its_end(tmp_path):
 
 
 def test_windows_that_overlap_are_refused(ledger):
-    opened(ledger)
+    open_data(ledger)
     for period in ("2026", "2026-Q4", "2026-11-15"):
         with pytest.raises(Refused, match="overlaps"):
-            opened(ledger, hb.Window.of("day", period))
-    opened(ledger, hb.Window.of("day", "2026-10"))
+            open_data(ledger, hb.Window.of("day", period))
+    open_data(ledger, hb.Window.of("day", "2026-10"))
 
 
 def test_account_has_windows_or_covers_all_time(ledger):
-    opened(ledger, None)
+    open_data(ledger, None)
     with pytest.raises(Refused, match="'visits' is for all time"):
-        opened(ledger)
+        open_data(ledger)
     with pytest.raises(Refused, match="does not know the rows of visits"):
-        opened(ledger, account="other")
-    opened(ledger, account="other", new_rows=True)
+        open_data(ledger, account="other")
+    open_data(ledger, account="other", new_rows=True)
     with pytest.raises(Refused, match="'other' is divided into windows"):
-        opened(ledger, None, account="other")
+        open_data(ledger, None, account="other")
 
 
 def test_windows_share_one_unit_and_one_column(ledger):
     rows = ROWS.assign(paid=ROWS["day"], doctor=1)
-    opened(ledger, rows=rows)
+    open_data(ledger, rows=rows)
     with pytest.raises(Refused, match="for another unit, or by another column"):
-        opened(ledger, hb.Window.of("paid", "2026-12"), rows=rows)
+        open_data(ledger, hb.Window.of("paid", "2026-12"), rows=rows)
     with pytest.raises(Refused, match="for another unit, or by another column"):
         hb.open({"visits": rows}, unit="doctor", ledger=ledger, window=DECEMBER, budget=Budget(1))
     with pytest.raises(Refused, match="is for one who × window"):
@@ -188,7 +188,7 @@ def test_windows_share_one_unit_and_one_column(ledger):
 @pytest.mark.parametrize("column", ["x", "no"])
 def test_table_without_the_window_column_is_refused(ledger, column):
     with pytest.raises(InvalidInput, match=r"not a date or timestamp|no column"):
-        opened(ledger, hb.Window.of(column, "2026-11"))
+        open_data(ledger, hb.Window.of(column, "2026-11"))
     with pytest.raises(InvalidInput, match="no column"):
         hb.open({"visits": ROWS, "stays": ROWS[["who", "x"]]}, unit="who", window=NOVEMBER, budget=Budget(1))
     assert ledger.accounts() == []
@@ -196,30 +196,30 @@ def test_table_without_the_window_column_is_refused(ledger, column):
 
 def test_a_public_table_is_the_same_in_every_window(ledger):
     towns = pd.DataFrame({"x": [1.0], "town": ["Kiel"]})
-    data = opened(ledger, public={"towns": towns})
+    data = open_data(ledger, public={"towns": towns})
     text = "SELECT COUNT(*) AS n FROM visits JOIN towns ON visits.x = towns.x"
     assert data.exact(data.sql(text, epsilon=1))["n"] == [60]
 
 
 def test_an_analyst_has_a_grant_for_each_window(ledger):
-    opened(ledger).account.grant("ada", Budget(0.5))
-    opened(ledger, DECEMBER)
-    ask(opened(ledger, analyst="ada"), 0.5)
+    open_data(ledger).account.grant("ada", Budget(0.5))
+    open_data(ledger, DECEMBER)
+    ask(open_data(ledger, analyst="ada"), 0.5)
     with pytest.raises(Refused, match="ada has no budget"):
-        ask(opened(ledger, DECEMBER, analyst="ada"), 0.5)
-    assert opened(ledger, analyst="ada").account.lifetime_loss().reading.epsilon == Fraction(1, 2)
+        ask(open_data(ledger, DECEMBER, analyst="ada"), 0.5)
+    assert open_data(ledger, analyst="ada").account.lifetime_loss().reading.epsilon == Fraction(1, 2)
 
 
 def test_lifetime_loss_divides_delta_the_same_way_before_and_after_a_second_window(ledger):
     """Otherwise answers could choose between two ways to divide δ, by opening a window or not."""
     budget = Budget(1, 1e-6)
-    november = opened(ledger, budget=budget).account
+    november = open_data(ledger, budget=budget).account
     first = PrivacyLoss.gaussian(Fraction(1, 10))
     november.charge("q", first, unit=november.unit)
     alone = november.lifetime_loss().reading
     assert alone == PrivacyOdometer(Fraction(1, 10**6)).charge(first).reading()
     # A later window with a larger δ changes nothing of what was read.
-    december = opened(ledger, DECEMBER, budget=Budget(1, 1e-3)).account
+    december = open_data(ledger, DECEMBER, budget=Budget(1, 1e-3)).account
     assert december.lifetime_loss().reading == alone
     december.charge("q", PrivacyLoss.approximate(Fraction(1, 10), Fraction(1, 10**4)), unit=december.unit)
     assert december.lifetime_loss().reading.delta == Fraction(1, 10**6) + Fraction(1, 10**4)
@@ -268,7 +268,7 @@ def test_from_the_shell(folder):
 
 
 def test_account_of_a_window_pays_only_for_its_rows(ledger):
-    account = opened(ledger).account
+    account = open_data(ledger).account
     for unit in (None, hb.Unit("who"), replace(account.unit, window=DECEMBER)):
         with pytest.raises(Refused, match="the account protects"):
             account.charge("a count of whatever", PrivacyLoss.pure(0.5), unit=unit)

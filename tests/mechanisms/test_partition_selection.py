@@ -37,7 +37,7 @@ both = pytest.mark.parametrize("mechanism", BOTH, ids=lambda mechanism: mechanis
 both_kinds = pytest.mark.parametrize("kind", [TruncatedGeometricSelection, GaussianPartitionSelection])
 
 
-def named(mechanism):
+def name_of(mechanism):
     return f"{mechanism.kind} {mechanism.threshold}"
 
 
@@ -76,7 +76,7 @@ LAWS = [
     GaussianPartitionSelection(Fraction(1, 3), 2, 1),
     GaussianPartitionSelection(Fraction(20), 100, 1),
 ]
-every_law = pytest.mark.parametrize("mechanism", LAWS, ids=named)
+every_law = pytest.mark.parametrize("mechanism", LAWS, ids=name_of)
 
 
 # The chances
@@ -134,7 +134,7 @@ def test_key_beyond_twice_the_cut_is_always_selected():
         GaussianPartitionSelection(Fraction(MAX_SCALE), 2, 1),
         GaussianPartitionSelection(Fraction(MAX_SCALE), MAX_MAGNITUDE, 1),
     ],
-    ids=named,
+    ids=name_of,
 )
 def test_extreme_parameters_work(mechanism):
     assert 0 < mechanism.delta < HALF
@@ -164,7 +164,7 @@ def test_tiny_probabilities_are_rounded_up():
 
 
 @cache
-def _shown(mechanism, database):
+def _probability_of(mechanism, database):
     """The law of the set of keys shown."""
     chances = [chance(mechanism, units) for units in database]
     return [
@@ -194,8 +194,8 @@ def test_unit_with_many_keys_stays_within_the_curve(mechanism, groups):
     for epsilon in (0, Fraction(1, 4), 1, 3):
         allowed = charged.delta(epsilon)
         for database in product(levels, repeat=groups):
-            more = _shown(mechanism, tuple(units + 1 for units in database))
-            less = _shown(mechanism, database)
+            more = _probability_of(mechanism, tuple(units + 1 for units in database))
+            less = _probability_of(mechanism, database)
             assert max(_delta(more, less, epsilon), _delta(less, more, epsilon)) <= allowed * (1 + 1e-12)
 
 
@@ -345,7 +345,7 @@ def test_draw_beyond_64_bits_is_extended(monkeypatch):
         TruncatedGeometricSelection(Fraction(1, 100), 5, 1),
         TruncatedGeometricSelection(Fraction(3), 1, 1),
     ],
-    ids=named,
+    ids=name_of,
 )
 def test_the_noise_follows_its_law(mechanism, size):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
@@ -477,13 +477,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("named", BAD, ids=str)
+@pytest.mark.parametrize("parameters", BAD, ids=str)
 @pytest.mark.parametrize(
     "make", [TruncatedGeometricSelection.of, GaussianPartitionSelection.of, choose_partition_selection]
 )
-def test_invalid_parameters_are_refused(make, named):
-    with refused(InvalidInput, match=next(iter(named))):
-        make(**{"max_groups": 2, **TOTAL, **named})
+def test_invalid_parameters_are_refused(make, parameters):
+    with refused(InvalidInput, match=next(iter(parameters))):
+        make(**{"max_groups": 2, **TOTAL, **parameters})
 
 
 @pytest.mark.parametrize("share", [0, 1, -1, 2, math.nan, None])

@@ -375,7 +375,7 @@ def test_session_is_charged_before_any_draw(monkeypatch):
     order = []
     book = Book()
     plain = book.charge
-    monkeypatch.setattr(book, "charge", lambda *a, **given: order.append("charged") or plain(*a, **given))
+    monkeypatch.setattr(book, "charge", lambda *a, **options: order.append("charged") or plain(*a, **options))
     monkeypatch.setattr(sparse_vector, "discrete_laplace", lambda scale: order.append("drawn") or 0)
     mechanism = _one(epsilon=Fraction(1, 2), answers=4)
 

@@ -31,10 +31,10 @@ class Tape:
     def __init__(self, *parts, then=None):
         self.parts = list(parts)
         self.then = then
-        self.asked = []
+        self.requests = []
 
     def __call__(self, count):
-        self.asked.append(count)
+        self.requests.append(count)
         if self.parts:
             part = self.parts.pop(0)
         else:

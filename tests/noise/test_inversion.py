@@ -49,16 +49,16 @@ CASES = {
         True,
     ),
 }
-_found = {}
+_thresholds = {}
 
 
 @pytest.fixture(params=CASES)
 def case(request):
     """A table, the law it must follow, and that law's thresholds to 64 bits."""
     steps, law, signed = CASES[request.param]
-    if request.param not in _found:
-        _found[request.param] = thresholds(law)
-    return Table(steps, signed=signed), law, _found[request.param]
+    if request.param not in _thresholds:
+        _thresholds[request.param] = thresholds(law)
+    return Table(steps, signed=signed), law, _thresholds[request.param]
 
 
 # --- the comparison -------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_settle_returns_the_bits_it_used(case):
 
 
 def test_zero_has_its_exact_probability(case):
-    built, law, _found = case
+    built, law, _steps = case
     assert abs(built.chance_of_zero - law(1)) < 1e-15
 
 
@@ -230,7 +230,7 @@ def test_one_draw_reads_the_value_above_and_the_sign_below(case):
     for u, low in ((1 << 63, 0), (1 << 63, 1), (3 << 62, 0xFE), (3 << 62, 0xFF)):
         with playing(word(u << 8 | low, 72)) as tape:
             assert built.draw_one() == (value_at(result, u), low & 1)
-        assert tape.asked == [9]
+        assert tape.requests == [9]
 
 
 # --- ties and the far tail ------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_tie_in_a_vector_is_decided_by_more_bits(case):
 
 
 def test_far_tail_follows_the_law(case):
-    built, law, _found = case
+    built, law, _steps = case
     generator = bits.random.Random(11)
     for depth in (1, 2, 3):
         # 64·depth ones, then bits that are not: U is within 2^-64·depth of 1.
@@ -337,7 +337,7 @@ def test_far_values_find_their_place_in_later_chunks(monkeypatch):
 
 
 def test_work_does_not_depend_on_the_draw(case):
-    built, _law, _found = case
+    built, _law, _steps = case
     built._get_guide()
     count = 1000
     lanes = built._lanes(count)
@@ -349,20 +349,20 @@ def test_work_does_not_depend_on_the_draw(case):
             tape = bits.Tape(np.array(us, dtype=np.uint64).view(np.uint16)[3::4].tobytes(), then=1)
             with inject_bits(tape):
                 built.draw(count)
-            assert tape.asked == [2 * count, 8 * lanes]
+            assert tape.requests == [2 * count, 8 * lanes]
 
 
 def test_work_does_not_depend_on_real_draws_either(case):
-    built, _law, _found = case
+    built, _law, _steps = case
     for seed in range(50):
         tape = seeded(seed)
         with inject_bits(tape):
             built.draw(500)
-        assert tape.asked == [1000, 8 * built._lanes(500)]
+        assert tape.requests == [1000, 8 * built._lanes(500)]
 
 
 def test_the_second_level_works_on_all_its_lanes(case, monkeypatch):
-    built, _law, _found = case
+    built, _law, _steps = case
     seen = []
     locate = Table._locate
     built._get_guide()
@@ -450,7 +450,7 @@ def test_vectors_are_drawn_in_chunks():
         draws = built.draw((1 << 17) + 3)
     assert draws.shape == ((1 << 17) + 3,)
     assert draws.dtype == np.int64
-    assert tape.asked == [1 << 18, 8 * built._lanes(1 << 17), 6, 8 * built._lanes(3)]
+    assert tape.requests == [1 << 18, 8 * built._lanes(1 << 17), 6, 8 * built._lanes(3)]
 
 
 def test_nothing_is_drawn_for_an_empty_vector():

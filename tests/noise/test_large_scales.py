@@ -569,7 +569,7 @@ def test_single_draw_follows_from_its_bits(kind, scale):
                     expected = (1, 0)
                 with playing(*play) as tape:
                     assert sampler.draw_one() == expected
-                assert tape.asked == [24] * len(play)
+                assert tape.requests == [24] * len(play)
     assert rejected > 100
 
 
@@ -678,7 +678,7 @@ def test_vector_reads_a_fixed_number_of_bits(kind, scale):
             assert sampler.draw(1000).shape == (1000,)
         second = 8 * sampler.table._lanes(tries)
         # Cells, second level, words for l; heights, words between the stairs. No try is undecided here.
-        assert tape.asked == [2 * tries, second, width_of(sampler) // 8 * tries, 8 * lanes, 8 * lanes]
+        assert tape.requests == [2 * tries, second, width_of(sampler) // 8 * tries, 8 * lanes, 8 * lanes]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -728,14 +728,14 @@ def test_vectors_are_drawn_in_chunks(monkeypatch):
     """The same tries, however many are worked on at a time; only the words are read in parts."""
     sampler, _result, _stairs = built("laplace", SCALES[0])
 
-    def drawn():
+    def draw():
         tape = seeded(2)
         with inject_bits(tape):
-            return sampler.draw(3000).tolist(), tape.asked
+            return sampler.draw(3000).tolist(), tape.requests
 
-    whole, words_read = drawn()
+    whole, words_read = draw()
     monkeypatch.setattr(large_scales, "_CHUNK", 1 << 11)
-    parts, asked_in_parts = drawn()
+    parts, asked_in_parts = draw()
     assert parts == whole
     tries = 3000 + 47 + 64
     assert words_read[2] == 2 * tries
@@ -753,7 +753,7 @@ def test_the_largest_vectors_are_drawn_in_chunks():
     tries = 60_000 + int(mp.ceil(60_000 * sampler.table.chance_of_zero)) + 64
     at_once = (1 << 18) // width
     assert at_once < tries < 2 * at_once
-    assert tape.asked[2:4] == [1 << 18, (tries - at_once) * width]
+    assert tape.requests[2:4] == [1 << 18, (tries - at_once) * width]
 
 
 @pytest.mark.parametrize("scale", SCALES)

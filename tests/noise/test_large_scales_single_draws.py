@@ -155,15 +155,15 @@ def test_whole_part_is_exact(scale, kind, cell, digits, more):
     with inject_bits(tape):
         value = _whole_part(scale, cells, cell, digits, 120, half=half)
     # Exact for every continuation of the digits that were read.
-    read = 120 + 64 * len(tape.asked)
+    read = 120 + 64 * len(tape.requests)
     known = digits
-    for k in range(len(tape.asked)):
+    for k in range(len(tape.requests)):
         known = known << 64 | (more if k == 0 else 0x5A5A5A5A5A5A5A5A)
     start = scale * (cell + Fraction(known, 1 << read)) / cells + Fraction(half, 2)
     end = start + scale / cells / (1 << read)
     assert value <= start
     assert end <= value + 1
-    if tape.asked:  # and it asked only because it had to
+    if tape.requests:  # and it asked only because it had to
         before = scale * (cell + Fraction(digits, 1 << 120)) / cells + Fraction(half, 2)
         assert before // 1 != (before + scale / cells / (1 << 120)) // 1
 
@@ -223,7 +223,7 @@ def test_values_follow_from_bits(kind, scale):
                 expected = int(mp.floor(real(scale) * (cell_2 + part_2) / cells + mp.mpf(half) / 2))
             with playing(*play) as tape:
                 assert sampler(scale) == (expected, 1 if not heads else low & 1)
-            assert tape.asked == [32] * len(play)  # a try always reads 256 bits
+            assert tape.requests == [32] * len(play)  # a try always reads 256 bits
     assert rejected > 150
 
 

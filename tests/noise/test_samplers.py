@@ -54,7 +54,7 @@ def test_uniform_is_uniform_over_every_byte(bound):
         tape = Tape(bytes([byte])[: min(width, 1)], bytes(min(width, 1)))
         with inject_bits(tape):
             draws = uniform(bound)
-        if len(tape.asked) == 1:
+        if len(tape.requests) == 1:
             counts[draws] += 1
         else:
             assert draws == 0
@@ -71,7 +71,7 @@ def test_uniform_integer_works_with_any_bound(bound):
     largest = (bound - 1 << 8 * size - width).to_bytes(size, "big") if size else b""
     with playing(largest) as tape:
         assert uniform(bound) == bound - 1
-    assert tape.asked == [size]
+    assert tape.requests == [size]
     if bound < 1 << width:
         beyond = (bound << 8 * size - width).to_bytes(size, "big")
         with playing(beyond, bytes(size)):
@@ -95,12 +95,12 @@ def test_a_uniform_vector_takes_the_first_that_fit(bound):
 def test_a_uniform_vector_goes_on_until_it_is_full():
     with playing(lambda count: b"\xff" * count, bytes) as tape:
         assert uniform(5, size=10).tolist() == [0] * 10
-    assert tape.asked == [8 * (16 * 33 // 32 + 64)] * 2
+    assert tape.requests == [8 * (16 * 33 // 32 + 64)] * 2
     half = np.zeros(80, dtype=np.uint64)
     half[4:] = 7
     with playing(half.tobytes(), lambda count: b"\x01" * count) as tape:
         assert uniform(5, size=10).tolist() == [0] * 4 + [1] * 6
-    assert tape.asked[1] == 8 * (9 * 33 // 32 + 64)
+    assert tape.requests[1] == 8 * (9 * 33 // 32 + 64)
 
 
 def test_a_long_uniform_vector_is_drawn_in_chunks():
@@ -110,7 +110,7 @@ def test_a_long_uniform_vector_is_drawn_in_chunks():
     assert draws.shape == (100_000,)
     assert draws.min() == 0
     assert draws.max() == 999
-    assert tape.asked[0] == max(tape.asked) == 8 << 16
+    assert tape.requests[0] == max(tape.requests) == 8 << 16
 
 
 def test_uniform_vector_refuses_bounds_beyond_64_bits():
@@ -318,7 +318,7 @@ def test_a_list_draws_as_one_by_one(name):
         expected = [SAMPLERS[name](scale) for scale in scales]
     with inject_bits(together):
         assert SAMPLERS[name](scales).tolist() == expected
-    assert one_by_one.asked == together.asked
+    assert one_by_one.requests == together.requests
     with inject_bits(few):
         assert SAMPLERS[name](Fraction(10**9), size=4).dtype == np.int64
     with inject_bits(seeded(9)):
@@ -340,13 +340,13 @@ def test_scales_up_to_64_use_a_table_and_larger_ones_blocks(name, small, large):
     tape = seeded(3)
     with inject_bits(tape):
         SAMPLERS[name](small, size=33)
-    assert tape.asked[0] == 66
-    assert len(tape.asked) == 2  # cells, second level
+    assert tape.requests[0] == 66
+    assert len(tape.requests) == 2  # cells, second level
     tape = seeded(3)
     with inject_bits(tape):
         SAMPLERS[name](large, size=33)
-    assert len(tape.asked) == 5  # cells, second level, signs and L; heights and L between the stairs
-    assert tape.asked[0] == 2 * (33 + 1 + 64)
+    assert len(tape.requests) == 5  # cells, second level, signs and L; heights and L between the stairs
+    assert tape.requests[0] == 2 * (33 + 1 + 64)
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_single_draw_reads_a_fixed_number_of_bits(name, scale, words):
         tape = seeded(seed)
         with inject_bits(tape):
             SAMPLERS[name](scale)
-        assert set(tape.asked) == {words}
+        assert set(tape.requests) == {words}
 
 
 @pytest.mark.parametrize("sampler", [geometric, rounded_gaussian])

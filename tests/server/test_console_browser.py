@@ -184,8 +184,8 @@ def test_pages_break_no_rule_of_axe(chromium, url, scheme, width):
 
     def check():
         page.evaluate(rules)
-        found = page.evaluate("async () => (await axe.run()).violations.map((each) => each.id)")
-        assert found == [], page.url
+        result = page.evaluate("async () => (await axe.run()).violations.map((each) => each.id)")
+        assert result == [], page.url
         assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
 
     check()

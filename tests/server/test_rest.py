@@ -40,10 +40,10 @@ def test_a_question_is_planned_asked_and_shown_again(ada):
 
     answer = ada.post(f"{VISITS}/run", json=question)
     again = ada.post(f"{VISITS}/run", json=question)
-    shown = ada.get(f"{VISITS}/history/{answer.json()['entry']}")
+    text = ada.get(f"{VISITS}/history/{answer.json()['entry']}")
 
     assert (answer.json()["is_new"], again.json()["is_new"]) == (True, False)
-    columns = [each.json()["result"]["columns"] for each in (answer, again, shown)]
+    columns = [each.json()["result"]["columns"] for each in (answer, again, text)]
     assert columns[0] == columns[1] == columns[2]
     [item] = [each for each in ada.get(f"{VISITS}/history").json()["history"] if each["sql"] == BY_REGION]
     assert (item["entry"], item["outcome"]) == (answer.json()["entry"], "answer")
@@ -231,13 +231,13 @@ def test_routes_are_open_by_role(service, tokens, hidden, who, route):
 def test_tokens_are_shown_once_scoped_and_revoked(service):
     password = {"authorization": "Basic " + base64.b64encode(f"ada:{PASSWORD}".encode()).decode()}
     client = Client(service)
-    made = client.post(
+    response = client.post(
         f"{API}/tokens",
         json={"name": "notebook", "datasets": ["visits"], "role": "analyst", "epsilon": "0.05", "days": 1},
         headers=password,
     )
-    assert made.status_code == 201
-    secret = made.json()["secret"]
+    assert response.status_code == 201
+    secret = response.json()["secret"]
 
     holder = Client(service, secret)
     assert holder.get(f"{API}/datasets").json()["datasets"][0]["name"] == "visits"
@@ -250,7 +250,7 @@ def test_tokens_are_shown_once_scoped_and_revoked(service):
     assert holder.post(f"{VISITS}/run", json=ask).status_code == 200  # the same again is free
     assert holder.post(f"{VISITS}/run", json={**ask, "epsilon": "0.02"}).status_code == 403  # over its cap
 
-    assert holder.request("DELETE", f"{API}/tokens/{made.json()['token_id']}").status_code == 204
+    assert holder.request("DELETE", f"{API}/tokens/{response.json()['token_id']}").status_code == 204
     assert holder.get(f"{API}/datasets").status_code == 401
 
 

@@ -26,15 +26,15 @@ def connect(addresses):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("said", "is_kept_alive"),
+    ("message", "is_kept_alive"),
     [(b"", False), (b"GET / HTTP/1.1\r\nHost: l", False), (b"GET / HTTP/1.1\r\nHost: l", True)],
 )
-def test_connections_without_a_whole_request_are_closed(service, said, is_kept_alive):
+def test_connections_without_a_whole_request_are_closed(service, message, is_kept_alive):
     with serving(service, header_seconds=0.5) as addresses, connect(addresses) as stranger:
         if is_kept_alive:
             stranger.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert stranger.recv(1 << 16).startswith(b"HTTP/1.1 200")
-        stranger.sendall(said)
+        stranger.sendall(message)
         while stranger.recv(1 << 16):
             pass
 

@@ -28,7 +28,7 @@ def visits(n=600, seed=5):
     return pd.DataFrame({"unit": np.arange(n) // 3, "g": g, "x": x, "y": rng.normal(0, 9, n).clip(-50, 50)})
 
 
-def opened(rows=None, unit="unit", **more):
+def open_data(rows=None, unit="unit", **more):
     bounds = {"x": (0, 100), "y": (-50, 50)}
     return hb.open(visits() if rows is None else rows, table="t", unit=unit, bounds=bounds, **more)
 
@@ -60,7 +60,7 @@ EXPECTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 def test_answers_with_little_noise_match_the_rows(limits):
-    data = opened(keys={"g": ["a", "b", "c"]})
+    data = open_data(keys={"g": ["a", "b", "c"]})
     rows = visits()
     outputs = ", ".join(f'{what} AS "{what}"' for what in EXPECTED)
     text = f"SELECT g, {outputs} FROM t GROUP BY g"
@@ -74,7 +74,7 @@ def test_answers_with_little_noise_match_the_rows(limits):
 
 
 def test_several_aggregates_of_one_value_are_read_from_one_measure():
-    data = opened()
+    data = open_data()
     plan = data.sql(
         "SELECT COUNT(x) AS m, COUNT(*) AS n, SUM(x) AS s, AVG(x) AS a, VARIANCE(x) AS v, STDDEV(x) AS d "
         "FROM t",
@@ -93,7 +93,7 @@ def test_several_aggregates_of_one_value_are_read_from_one_measure():
 
 
 def test_measures_are_as_few_as_can_be():
-    data = opened()
+    data = open_data()
 
     def measured(what):
         return data.sql(f"SELECT {what} FROM t", epsilon=1, rows_per_unit=2).bounded.aggregates
@@ -115,7 +115,7 @@ def test_measures_are_as_few_as_can_be():
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("delta", [0, 1e-3])
 def test_planned_width_is_that_of_the_interval(limits, delta):
-    data = opened(keys={"g": ["a", "b", "c"]})
+    data = open_data(keys={"g": ["a", "b", "c"]})
     for what in ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT unit)", "COUNT(DISTINCT y)", "SUM(x)"):
         for extra in (
             ("", ", VARIANCE(x) AS c") if what != "COUNT(*)" else ("", ", AVG(x) AS b, CORR(x, y) AS d")
@@ -136,7 +136,7 @@ def test_planned_width_is_that_of_the_interval(limits, delta):
 
 
 def test_the_width_of_a_clamped_sum_of_units_is_known_too():
-    data = opened()
+    data = open_data()
     text = "SELECT SUM(x, contribution_bounds_per_group => (-5, 90)) AS a FROM t"
     plan = data.sql(text, epsilon=1, rows_per_unit=3)
     answers = data.run(plan).value
@@ -154,7 +154,7 @@ def test_the_width_of_a_clamped_sum_of_units_is_known_too():
     ],
 )
 def test_width_formula_at_the_true_count_is_an_upper_bound(what, bounding):
-    data = opened(visits(6000))
+    data = open_data(visits(6000))
     rows = visits(6000)
     plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, **bounding)
     [(_, error)] = plan.errors
@@ -168,7 +168,7 @@ def test_width_formula_at_the_true_count_is_an_upper_bound(what, bounding):
 
 def test_width_formulas_of_deviations_and_correlations_are_close():
     rows = visits(60_000)
-    data = opened(rows)
+    data = open_data(rows)
     variance = rows["x"].var()
     for what, pattern, over in (
         ("STDDEV(x)", r"about ([\d.,]+)/\(n·s\)", variance**0.5),
@@ -183,19 +183,19 @@ def test_width_formulas_of_deviations_and_correlations_are_close():
 
 
 def test_a_quantile_is_off_by_rows_in_rank():
-    plan = opened().sql("SELECT MEDIAN(x) AS a, MIN(x) AS b FROM t", epsilon=1, rows_per_unit=3)
+    plan = open_data().sql("SELECT MEDIAN(x) AS a, MIN(x) AS b FROM t", epsilon=1, rows_per_unit=3)
     error = [error for _, error in plan.errors]
     assert all(text.endswith("rows in rank, at most") for text in error)
     assert error[0] != error[1]
     assert plan.half_width(0) is None
     answers = plan.run().value
     assert answers["b"][0] <= answers["a"][0]
-    [*_, (_, error)] = opened().sql(f"SELECT {FOUR} FROM t", epsilon=1, rows_per_unit=3).errors
+    [*_, (_, error)] = open_data().sql(f"SELECT {FOUR} FROM t", epsilon=1, rows_per_unit=3).errors
     assert error.endswith("rows in rank")
 
 
 def test_per_unit_aggregates_are_described_in_words():
-    data = opened()
+    data = open_data()
     for what, pattern in (("SUM", r"± \d+"), ("AVG", r"± .*/n or less, with n units")):
         text = f"SELECT {what}(x, contribution_bounds_per_group => (0, 9)) AS a FROM t"
         [(_, error)] = data.sql(text, epsilon=1, rows_per_unit=1).errors
@@ -214,7 +214,7 @@ def test_per_unit_aggregates_are_described_in_words():
 def test_expressions_of_joint_measurements_have_tighter_intervals(what, truth, most):
     """The noise that both have cancels: the interval is narrower than one computed from both ends."""
     rows = visits(6000)
-    data = opened(rows)
+    data = open_data(rows)
     text = f"SELECT {what} AS a, {what} + 0 * ABS(COUNT(*)) AS b FROM t"
     plan = data.sql(text, epsilon=1, rows_per_unit=3, confidence=1 - 1e-12)
     answers = data.run(plan).value
@@ -227,7 +227,7 @@ def test_expressions_of_joint_measurements_have_tighter_intervals(what, truth, m
 
 
 def test_expressions_of_separate_measurements_have_intervals():
-    data = opened()
+    data = open_data()
     text = "SELECT SUM(x) / COUNT(DISTINCT unit) AS a, AVG(x) / COUNT(x) AS b, MAX(x) - MEDIAN(x) AS c FROM t"
     answers = data.run(data.sql(text, epsilon=100, rows_per_unit=3, allow_large_epsilon=True)).value
     assert answers["a_low"][0] < answers["a"][0] < answers["a_high"][0]
@@ -239,7 +239,7 @@ def test_expressions_of_separate_measurements_have_intervals():
 
 
 def test_group_that_may_be_empty_has_no_mean():
-    data = opened(keys={"g": ["nobody", "a"]})
+    data = open_data(keys={"g": ["nobody", "a"]})
     what = "COUNT(x) AS n, AVG(x) AS m, STDDEV(x) AS s, CORR(x, y) AS r, MEDIAN(x) AS q"
     for _ in range(20):
         answers = data.run(data.sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, rows_per_unit=3)).value
@@ -255,7 +255,7 @@ def test_group_that_may_be_empty_has_no_mean():
 
 def test_exact_answers_have_a_mean_of_few_rows_and_none_of_no_row():
     few = pd.DataFrame({"unit": [1, 2], "g": ["few", "few"], "x": [3.0, 5.0], "y": [0.0, 1.0]})
-    data = opened(few, keys={"g": ["nobody", "few"]})
+    data = open_data(few, keys={"g": ["nobody", "few"]})
     plan = data.sql("SELECT g, AVG(x) AS m FROM t GROUP BY g", epsilon=0.001, rows_per_unit=3)
     assert data.exact(plan)["m"] == [None, pytest.approx(4)]
 
@@ -263,7 +263,7 @@ def test_exact_answers_have_a_mean_of_few_rows_and_none_of_no_row():
 def test_no_selected_key_gives_an_empty_table():
     rows = pd.DataFrame({"unit": [1, 2], "g": ["a", "b"], "x": [1, 2], "y": [1, 2]})
     what = "COUNT(*) AS n, AVG(x) AS m, CORR(x, y) AS r, MEDIAN(x) AS q"
-    plan = opened(rows).sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, delta=1e-9, rows_per_unit=1)
+    plan = open_data(rows).sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, delta=1e-9, rows_per_unit=1)
     assert len(plan.run().value) == 0
 
 
@@ -278,19 +278,19 @@ def test_a_value_without_bounds_is_refused():
 
 def test_a_value_is_not_correlated_with_itself():
     with refused(InvalidInput, match="itself"):
-        opened().sql("SELECT CORR(x, x) AS r FROM t", epsilon=1)
+        open_data().sql("SELECT CORR(x, x) AS r FROM t", epsilon=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("groups", "depth"), [(100, 4), (2000, 3), (100_000, 2)])
 def test_many_groups_have_coarser_trees(groups, depth):
-    data = opened(visits().assign(h=0), keys={"h": range(groups)})
+    data = open_data(visits().assign(h=0), keys={"h": range(groups)})
     plan = data.sql(f"SELECT h, {FOUR} FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
     assert plan.bounded.aggregates[0].depth == depth
 
 
 def test_too_many_groups_have_no_trees():
-    data = opened(visits().assign(h=0), keys={"h": range(200_000)})
+    data = open_data(visits().assign(h=0), keys={"h": range(200_000)})
     with refused(Unsupported, match="too many groups"):
         data.sql(f"SELECT h, {FOUR} FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
     data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1, rows_per_unit=1)
@@ -340,7 +340,7 @@ def longs(values):
 
 def test_equal_shares_make_the_geometric_mean_of_widths_least():
     """Widths are as 1/share: by any other split some product of widths is larger."""
-    data = opened()
+    data = open_data()
     plan = data.sql(
         f"SELECT COUNT(DISTINCT unit) AS n, SUM(x) AS s, {FOUR} FROM t", epsilon=1, rows_per_unit=2
     )

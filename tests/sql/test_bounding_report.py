@@ -28,7 +28,7 @@ KEYS = {
 }
 
 
-def opened(rows=ROWS, unit="unit"):
+def open_data(rows=ROWS, unit="unit"):
     return hb.open(rows, table="t", unit=unit, bounds={"x": (0, 10)})
 
 
@@ -72,20 +72,20 @@ CASES = [
 
 @pytest.mark.parametrize(("what", "keys", "limits", "expected"), CASES)
 def test_units_above_a_limit_are_counted(what, keys, limits, expected):
-    data = opened()
+    data = open_data()
     assert counts(data, plan_of(data, what, keys, **limits))[0] == expected
 
 
 @pytest.mark.parametrize(("what", "keys", "limits", "expected"), CASES)
 def test_one_unit_moves_the_report_by_one(what, keys, limits, expected):
     for gone in (1, 2, 3, 4):
-        data = opened(ROWS[ROWS["unit"] != gone])
+        data = open_data(ROWS[ROWS["unit"] != gone])
         fewer, sensitivity = counts(data, plan_of(data, what, keys, **limits))
         assert np.abs(np.subtract(expected, fewer)).sum() == 1 == sensitivity.l1
 
 
 def test_a_substituted_unit_moves_it_by_two():
-    data = opened(unit=hb.Unit("unit", Neighbours.SUBSTITUTE))
+    data = open_data(unit=hb.Unit("unit", Neighbours.SUBSTITUTE))
     _, sensitivity = counts(data, plan_of(data, "COUNT(*)", "none", rows_per_unit=2))
     assert (sensitivity.l1, sensitivity.l2_squared, sensitivity.linf) == (2, 2, 1)
 
@@ -108,21 +108,21 @@ def test_bounding_report_is_charged_and_in_the_label():
 
 
 def test_label_without_a_report_says_not_measured():
-    data = opened()
+    data = open_data()
     release = data.run(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=2))
     assert "what bounding changed is not measured" in release.value.facts["interval covers"]
     assert "units above a contribution bound" not in release.value.facts
 
 
 def test_exact_share_is_for_the_owner_only():
-    data = opened()
+    data = open_data()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
     label = execute(plan, engine_of(data), is_exact=True).label
     assert label["share above a contribution bound"]["value"] == 0.5
 
 
 def test_bounding_report_works_with_partition_selection_and_estimated_limits():
-    data = opened()
+    data = open_data()
     plan = data.sql(
         "SELECT g FROM t GROUP BY g ORDER BY COUNT(*) DESC LIMIT 1",
         epsilon=4,
@@ -136,7 +136,7 @@ def test_bounding_report_works_with_partition_selection_and_estimated_limits():
 
 def test_bounding_report_interval_covers_with_its_confidence():
     """2000 draws, false alarm below 1e-9."""
-    data = opened()
+    data = open_data()
     plan = plan_of(data, "COUNT(*)", "none", rows_per_unit=2)
     noise = plan.report_noise
     noisy = noise.release(np.tile([20, 60], 2000)).value.reshape(2000, 2)
@@ -147,6 +147,6 @@ def test_bounding_report_interval_covers_with_its_confidence():
 
 def test_nothing_bounded_means_no_report():
     with refused(InvalidInput, match="nothing is bounded"):
-        opened().sql("SELECT COUNT(DISTINCT unit) AS n FROM t", epsilon=1, bounding_report=True)
+        open_data().sql("SELECT COUNT(DISTINCT unit) AS n FROM t", epsilon=1, bounding_report=True)
     with refused(InvalidInput, match="nothing is bounded"):
-        opened(unit=hb.Unit.row()).sql("SELECT COUNT(*) AS n FROM t", epsilon=1, bounding_report=True)
+        open_data(unit=hb.Unit.row()).sql("SELECT COUNT(*) AS n FROM t", epsilon=1, bounding_report=True)

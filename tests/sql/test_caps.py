@@ -17,12 +17,12 @@ def connection():
     return database
 
 
-def opened(connection, **options):
+def open_data(connection, **options):
     return hb.open(connection, table="t", unit="who", bounds={"x": (0, 9)}, **options)
 
 
 def test_a_cap_is_the_limit_and_the_interval_covers_the_exact_answer(connection):
-    data = opened(connection, max_rows_per_unit=5)
+    data = open_data(connection, max_rows_per_unit=5)
     plan = data.sql("SELECT COUNT(*) AS n FROM t WHERE x > 3", epsilon=1, confidence=1 - 1e-12)
     assert plan.split.limits == 0
     assert plan.contribution_bounds.rows == 5
@@ -34,12 +34,12 @@ def test_a_cap_is_the_limit_and_the_interval_covers_the_exact_answer(connection)
 
 
 def test_values_are_still_clamped(connection):
-    plan = opened(connection, max_rows_per_unit=5).sql("SELECT AVG(x) AS a FROM t", epsilon=1)
+    plan = open_data(connection, max_rows_per_unit=5).sql("SELECT AVG(x) AS a FROM t", epsilon=1)
     assert plan.label()["interval covers"] == "the exact answer, of values that are clamped to their bounds"
 
 
 def test_a_smaller_limit_cuts_and_says_so(connection):
-    data = opened(connection, max_rows_per_unit=5)
+    data = open_data(connection, max_rows_per_unit=5)
     label = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=2).label()
     assert label["limits"] == {"rows": "limit 2, declared; the part above it is cut off, and not measured"}
     assert label["interval covers"].endswith("what bounding changed is not measured")
@@ -49,7 +49,7 @@ def test_a_smaller_limit_cuts_and_says_so(connection):
 
 
 def test_where_a_join_may_make_more_rows_the_cap_says_nothing(connection):
-    data = opened(connection, max_rows_per_unit=5, public={"p": pl.DataFrame({"g": ["g0", "g0"]})})
+    data = open_data(connection, max_rows_per_unit=5, public={"p": pl.DataFrame({"g": ["g0", "g0"]})})
     text = "SELECT COUNT(*) AS n FROM t JOIN p ON t.g = p.g"
     assert data.sql(text, epsilon=1).bounded.estimates_rows
     nested = "SELECT COUNT(*) AS n FROM (SELECT who FROM t WHERE x > 3) AS q"
@@ -70,13 +70,13 @@ def test_a_cap_is_declared_in_a_file(connection, tmp_path):
 
 def test_a_cap_that_is_wrong_protects_as_well(connection):
     """The noise is for the cap; units with more rows count as much as the cap."""
-    data = opened(connection, max_rows_per_unit=2)
+    data = open_data(connection, max_rows_per_unit=2)
     plan = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1)
     assert data.exact(plan)["n"] == [2000]
 
 
 def test_a_declared_limit_has_an_estimate_where_limits_were_measured(connection):
-    data = opened(connection)
+    data = open_data(connection)
     data.limits(epsilon=5)
     label = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, rows_per_unit=2).label()
     limit = label["limits"]["rows"]

@@ -58,7 +58,7 @@ def dataset(keys, bounding):
 
 
 @cache
-def asked(what, keys, bounding):
+def ask(what, keys, bounding):
     """A plan with Laplace noise, its groups, and the exact integers of each measure."""
     grouped = " GROUP BY g" if keys != "none" else ""
     data = dataset(keys, bounding)
@@ -109,7 +109,7 @@ def released(plan, groups, result, copies):
             readers.update(dict.fromkeys(measure.indices, reader))
         if place == plan.bounded.selecting_aggregate:
             is_shown = draws.reshape(-1, size).sum(axis=1) >= plan.stability_histogram.threshold
-            reader = counted(plan, draws, measured.step)
+            reader = count(plan, draws, measured.step)
             if size > 1:
                 source = NoisyAggregate(measure, measured, noise)
                 chosen = SelectedAggregate(source, draws.reshape(-1, size), plan.stability_histogram)
@@ -138,7 +138,7 @@ def released(plan, groups, result, copies):
     return truth.values, *parts
 
 
-def counted(plan, draws, step):
+def count(plan, draws, step):
     """Counts that select their keys; those that are not shown stand in for others."""
     stable = plan.stability_histogram
 
@@ -161,7 +161,7 @@ def tail(trials, chance, at_most):
 
 
 def check(what, keys, bounding, law, copies=RELEASES):
-    plan, groups, result = asked(what, keys, bounding)
+    plan, groups, result = ask(what, keys, bounding)
     if law == "Gaussian":
         plan = replace(plan, is_gaussian=True, delta=Fraction(1, 1000))
     truth, value, low, high, is_shown = released(plan, groups, result, copies)
@@ -249,19 +249,19 @@ def test_intervals_of_two_thousand_groups_cover_with_their_confidence(keys):
     )
     known = {"g": range(RELEASES)} if keys == "public" else None
     data = hb.open(frame, table="t", unit="unit", bounds={"x": (0, 100), "y": (-50, 50)}, keys=known)
-    asked = {
+    outputs = {
         "n": "COUNT(*)",
         "u": "COUNT(DISTINCT unit)",
         "m": "AVG(x)",
         "s": "STDDEV(x)",
         "c": "COVAR_SAMP(x, y)",
     }
-    columns = ", ".join(f"{what} AS {name}" for name, what in asked.items())
+    columns = ", ".join(f"{what} AS {name}" for name, what in outputs.items())
     text = f"SELECT g, {columns} FROM t GROUP BY g"
     plan = data.sql(text, epsilon=12, delta=1e-3 if keys == "private" else 0, rows_per_unit=1)
     answers, exact = data.run(plan).value.to_dict(), data.exact(plan).to_dict()
     assert len(answers["g"]) == RELEASES
-    for name in asked:
+    for name in outputs:
         [truth] = set(exact[name])
         hits = sum(
             low <= truth <= high

@@ -297,7 +297,7 @@ def rank(row) -> list:
     return [(value is None, str(type(value)), value) for value in row]
 
 
-def shown(answers) -> list[tuple]:
+def rows_of(answers) -> list[tuple]:
     columns = answers.to_dict()
     return list(zip(*(columns[each.name] for each in answers.columns), strict=True))
 
@@ -310,7 +310,7 @@ def plain(rows) -> list[tuple]:
     ]
 
 
-def asked(seed: int) -> bool | None:
+def ask(seed: int) -> bool | None:
     """One query: whether it was compared; None where it was refused, by us or by DuckDB."""
     random = Random(seed)
     data, engine = world(random.randrange(WORLDS))
@@ -319,10 +319,10 @@ def asked(seed: int) -> bool | None:
         plan = plan_of(data, query.text.replace("TOTAL(", "SUM("))
     except hb.HubbubError:
         return None
-    ours = shown(data.run(plan).value)
+    ours = rows_of(data.run(plan).value)
     if query.limit is not None:
         text = f"{query.text.replace('TOTAL(', 'SUM(')} LIMIT {query.limit}"
-        limited = shown(data.run(plan_of(data, text)).value)
+        limited = rows_of(data.run(plan_of(data, text)).value)
         assert limited == ours[: query.limit], f"{text}\n{limited}\n{ours}"
     try:
         theirs = plain(engine.execute(query.text).fetchall())
@@ -343,11 +343,11 @@ def asked(seed: int) -> bool | None:
 
 
 def test_random_queries_agree_with_duckdb():
-    assert count_accepted(asked, range(100)) > 50
+    assert count_accepted(ask, range(100)) > 50
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(55))
 def test_many_random_queries_agree_with_duckdb(block):
     """More than 50,000 in all: a few of every hundred are refused, by us or by DuckDB."""
-    assert count_accepted(asked, range(10_000 + 1000 * block, 11_000 + 1000 * block)) >= 900
+    assert count_accepted(ask, range(10_000 + 1000 * block, 11_000 + 1000 * block)) >= 900

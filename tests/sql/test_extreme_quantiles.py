@@ -22,7 +22,7 @@ def make_selection(*fractions, bounds=(30, 180)):
     return QuantileSelection(grid, fractions, Fraction(65, 100), Fraction(1), noise=noise)
 
 
-def shown(selection, positions, rows):
+def display(selection, positions, rows):
     """The values for positions, and for the counts of rows that lie in these cells, without noise."""
     places = np.array([[cell * selection.grid.parts for cell in positions]])
     cell, tally = np.array(sorted(rows.items())).T
@@ -36,37 +36,39 @@ def shown(selection, positions, rows):
 
 def test_maximum_moves_to_the_last_rows_that_are_seen():
     selection = make_selection(TOP)
-    [value] = shown(selection, [10_000], {9_000: 200, 11_500: 15, 15_000: 10})
+    [value] = display(selection, [10_000], {9_000: 200, 11_500: 15, 15_000: 10})
     assert 10_000 + 4096 < value < 10_000 + 8192  # the bin of cell 15,000
-    [value] = shown(selection, [10_000], {9_000: 200, 11_500: 15, 15_000: 3})
+    [value] = display(selection, [10_000], {9_000: 200, 11_500: 15, 15_000: 3})
     assert 10_000 + 1024 < value < 10_000 + 2048  # three rows may be noise: its scale is 2.9
-    [value] = shown(selection, [10_000], {9_000: 200})
+    [value] = display(selection, [10_000], {9_000: 200})
     assert value == pytest.approx(10_000, abs=1)
 
 
 def test_minimum_moves_the_other_way():
-    [value] = shown(make_selection(BOTTOM), [20_000], {21_000: 200, 18_500: 15, 15_000: 10})
+    [value] = display(make_selection(BOTTOM), [20_000], {21_000: 200, 18_500: 15, 15_000: 10})
     assert 20_000 - 8192 < value < 20_000 - 4096
 
 
 def test_rows_that_belong_beyond_the_quantile_do_not_move_it():
     """Of 10,000 rows, 50 are above the 99.5 % quantile: more than it is kept away from the end."""
-    assert shown(make_selection(TOP), [10_000], {9_000: 10_000, 15_000: 80})[0] == pytest.approx(
+    assert display(make_selection(TOP), [10_000], {9_000: 10_000, 15_000: 80})[0] == pytest.approx(
         10_000, abs=1
     )
     # Of 200 rows, 20 are above the 90 % quantile.
-    assert shown(make_selection(NINTH), [10_000], {9_000: 180, 15_000: 20})[0] == pytest.approx(10_000, abs=1)
-    assert shown(make_selection(NINTH), [10_000], {9_000: 160, 15_000: 40})[0] > 14_000
+    assert display(make_selection(NINTH), [10_000], {9_000: 180, 15_000: 20})[0] == pytest.approx(
+        10_000, abs=1
+    )
+    assert display(make_selection(NINTH), [10_000], {9_000: 160, 15_000: 40})[0] > 14_000
 
 
 def test_quantiles_stay_in_order():
-    lower, upper = shown(make_selection(NINTH, TOP), [10_000, 12_000], {9_000: 100, 16_000: 60})
+    lower, upper = display(make_selection(NINTH, TOP), [10_000, 12_000], {9_000: 100, 16_000: 60})
     assert 12_000 <= lower <= upper
 
 
 def test_median_is_never_moved():
     selection = make_selection(Fraction(1, 2), TOP)
-    middle, top = shown(selection, [10_000, 12_000], {11_000: 5000, 16_000: 20})
+    middle, top = display(selection, [10_000, 12_000], {11_000: 5000, 16_000: 20})
     assert middle == pytest.approx(10_000, abs=1)
     assert top >= 12_000
 

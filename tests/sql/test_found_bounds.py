@@ -11,7 +11,7 @@ from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
 from hubbub.sql.limit_choice import VALUE_SIZES
 
 
-def found(values, *, epsilon=20, what="SUM(x)"):
+def estimate(values, *, epsilon=20, what="SUM(x)"):
     """The bounds that are found; with so much ε noise is far below what is asserted."""
     frame = pd.DataFrame({"who": range(len(values)), "x": np.asarray(values, dtype=float)})
     data = hb.open(frame, table="t", unit="who", rows_per_unit=1)
@@ -26,10 +26,10 @@ def eval_fraction(text):
 
 
 def test_bounds_are_close_to_the_values():
-    low, high, _ = found(np.linspace(0, 100, 20_000))
+    low, high, _ = estimate(np.linspace(0, 100, 20_000))
     assert low == 0
     assert 96 <= high <= 192
-    low, high, answers = found(np.linspace(-50, 100, 20_000), what="AVG(x)")
+    low, high, answers = estimate(np.linspace(-50, 100, 20_000), what="AVG(x)")
     assert -96 <= low <= -48
     assert 96 <= high <= 192
     assert answers["a"] == pytest.approx([25], abs=1)
@@ -38,7 +38,7 @@ def test_bounds_are_close_to_the_values():
 def test_one_odd_value_does_not_decide():
     plain = np.linspace(0, 100, 20_000)
     for odd in (1e9, -1e9, 1e-9):
-        low, high, answers = found(np.append(plain, odd), what="AVG(x)")
+        low, high, answers = estimate(np.append(plain, odd), what="AVG(x)")
         assert low == 0
         assert 96 <= high <= 192
         assert answers["a"] == pytest.approx([50], abs=1)
@@ -47,27 +47,27 @@ def test_one_odd_value_does_not_decide():
 def test_the_share_beyond_bounds_is_estimated():
     values = np.random.default_rng(1).lognormal(3, 1.5, 20_000)
     for sample in (values, -values):
-        _, _, answers = found(sample, epsilon=1)
+        _, _, answers = estimate(sample, epsilon=1)
         text = answers.facts["values beyond bounds"]["x"]
         assert text.startswith("an estimated ")
         assert text.endswith("(estimate, not part of the interval)")
         assert 0 <= float(text.split()[2]) < 10
-    _, _, answers = found(np.linspace(0, 100, 20_000))
+    _, _, answers = estimate(np.linspace(0, 100, 20_000))
     assert float(answers.facts["values beyond bounds"]["x"].split()[2]) < 1
 
 
 def test_values_of_one_sign_far_from_zero_have_two_ends():
-    low, high, _ = found(np.linspace(1000, 1100, 20_000))
+    low, high, _ = estimate(np.linspace(1000, 1100, 20_000))
     assert 100 <= low <= 768
     assert 1100 <= high <= 2048
-    low, high, _ = found(-np.linspace(1000, 1100, 20_000))
+    low, high, _ = estimate(-np.linspace(1000, 1100, 20_000))
     assert -2048 <= low <= -1100
     assert -768 <= high <= -100
 
 
 def test_a_heavy_tail_is_cut_where_the_error_is_least():
     values = np.random.default_rng(1).lognormal(3, 1.5, 20_000)
-    low, high, _ = found(values, epsilon=1)
+    low, high, _ = estimate(values, epsilon=1)
     assert low == 0
     above = int((values > high).sum())
     assert above <= 40  # the largest values of some units, not of hundreds
@@ -75,7 +75,7 @@ def test_a_heavy_tail_is_cut_where_the_error_is_least():
 
 
 def test_zeros_have_bounds_too():
-    low, high, _ = found(np.zeros(5000))
+    low, high, _ = estimate(np.zeros(5000))
     assert low == -high == -(2.0**-32)
 
 

@@ -16,7 +16,7 @@ ROWS = [
 ]
 
 
-def opened(rows=ROWS, unit="patient", **keywords):
+def open_data(rows=ROWS, unit="patient", **keywords):
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(MADE)
     connection.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -35,7 +35,7 @@ def integers(data, text, **options):
 
 def test_a_row_that_is_a_unit_comes_in_once():
     """A named sub-query used twice doubled every row, and the claim stayed one."""
-    data = opened(unit=hb.Unit.row())
+    data = open_data(unit=hb.Unit.row())
     both = "SELECT cost FROM c UNION ALL SELECT cost FROM c"
     twice = f"WITH c AS (SELECT cost FROM visits) SELECT COUNT(*) FROM ({both}) AS u"
     with pytest.raises(hb.Refused, match="more than once"):
@@ -63,7 +63,7 @@ def test_rows_that_are_units_are_numbered_once():
 def test_sign_returns_a_double():
     """The engine's are of 8 bits, and seven of them multiplied raised an error."""
     two = "(SIGN(cost) + SIGN(cost))"
-    assert integers(opened(), f"SELECT COUNT({' * '.join([two] * 8)}) FROM visits")[0]["m0"].tolist() == [
+    assert integers(open_data(), f"SELECT COUNT({' * '.join([two] * 8)}) FROM visits")[0]["m0"].tolist() == [
         3 << 16
     ]
 
@@ -85,7 +85,7 @@ EXTREME = ["5877642-06-25 (BC)", "5881580-07-10", "10000-01-01", "0001-01-01 (BC
 )
 def test_extreme_dates_are_null(day, text):
     """Functions of them raised errors, and as keys they could not be read."""
-    result = integers(opened([(1, "a", 1.0, day, day, True)]), text, delta=1e-6)[0]
+    result = integers(open_data([(1, "a", 1.0, day, day, True)]), text, delta=1e-6)[0]
     assert result.get("k0", [None]) == [None]
 
 
@@ -100,7 +100,7 @@ def test_sums_of_one_unit_do_not_depend_on_the_order_of_rows():
         "SELECT hubbub_per_group(SUM(cost), 0, 10) FROM visits",
     ):
         results = [
-            integers(opened(each), text, bounds={"cost": (0, 10)})
+            integers(open_data(each), text, bounds={"cost": (0, 10)})
             for each in (rows, rows[::-1], rows[1:] + rows[:1])
         ]
         assert len({int(each[0]["m0"][0]) for each in results}) == 1
@@ -117,7 +117,7 @@ def test_sums_of_one_unit_do_not_depend_on_the_order_of_rows():
 def test_bounds_indistinguishable_as_doubles_are_refused(bounds):
     """Scaled by such a width, a value beyond the bounds overflowed: an error in that row alone."""
     with pytest.raises(hb.InvalidInput, match="bounds"):
-        opened().sql("SELECT SUM(cost) FROM visits", epsilon=1, bounds={"cost": bounds})
+        open_data().sql("SELECT SUM(cost) FROM visits", epsilon=1, bounds={"cost": bounds})
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], [1, None, "x"], [b"\xff", 1, 2]])
@@ -182,7 +182,7 @@ def test_unclosed_quote_is_harmless_without_quotes(line, tmp_path):
 )
 def test_invalid_queries_are_refused_before_the_charge(text):
     with pytest.raises(hb.HubbubError):
-        opened().sql(text, epsilon=1)
+        open_data().sql(text, epsilon=1)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_invalid_queries_are_refused_before_the_charge(text):
 )
 def test_refused_limit_is_named(limit, match):
     with pytest.raises(hb.InvalidInput, match=match):
-        opened().sql(f"SELECT COUNT(*) FROM visits LIMIT {limit}", epsilon=1)
+        open_data().sql(f"SELECT COUNT(*) FROM visits LIMIT {limit}", epsilon=1)
 
 
 def nested(inner, outer, depth):
@@ -219,25 +219,28 @@ def nested(inner, outer, depth):
 )
 def test_unbounded_growth_is_refused(text):
     with pytest.raises(hb.HubbubError):
-        opened().sql(text, epsilon=1)
+        open_data().sql(text, epsilon=1)
 
 
 def test_means_work_with_limited_groups_and_selected_keys():
     """Neither could be run at all."""
-    by_groups = integers(opened(), "SELECT region, AVG(cost) FROM visits GROUP BY region", groups_per_unit=1)[
-        0
-    ]
+    by_groups = integers(
+        open_data(), "SELECT region, AVG(cost) FROM visits GROUP BY region", groups_per_unit=1
+    )[0]
     assert len(by_groups["m0"]) == 2
     assert (
-        len(integers(opened(), "SELECT note, AVG(cost) FROM visits GROUP BY note", delta=1e-6)[0]["m0"]) == 3
+        len(integers(open_data(), "SELECT note, AVG(cost) FROM visits GROUP BY note", delta=1e-6)[0]["m0"])
+        == 3
     )
 
 
 def test_quantiles_of_no_groups_are_empty():
     """Where no key is selected there is nothing to put together."""
-    plan = opened().sql("SELECT note, MEDIAN(cost) AS m FROM visits GROUP BY note", epsilon=0.01, delta=1e-9)
+    plan = open_data().sql(
+        "SELECT note, MEDIAN(cost) AS m FROM visits GROUP BY note", epsilon=0.01, delta=1e-9
+    )
     assert len(plan.run().value) == 0
 
 
 def test_outputs_may_compute_with_selected_keys():
-    assert opened().sql("SELECT cost * 2 AS c, COUNT(*) FROM visits GROUP BY cost", epsilon=1, delta=1e-6)
+    assert open_data().sql("SELECT cost * 2 AS c, COUNT(*) FROM visits GROUP BY cost", epsilon=1, delta=1e-6)

@@ -50,7 +50,7 @@ def options(random: Random) -> dict:
     return arguments
 
 
-def asked(seed: int) -> tuple[str, bool | None]:
+def ask(seed: int) -> tuple[str, bool | None]:
     """One query by chance: its text, and whether it was accepted. Raises what should not be."""
     random = Random(seed)
     unit = random.choice(["key", "key", "key", "row"])
@@ -84,11 +84,11 @@ def asked(seed: int) -> tuple[str, bool | None]:
 
 
 def test_random_queries_are_refused_or_within_their_sensitivity():
-    assert count_accepted(lambda seed: asked(seed)[1], range(120)) > 20
+    assert count_accepted(lambda seed: ask(seed)[1], range(120)) > 20
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(25))
 def test_many_random_queries_are_refused_or_within_their_sensitivity(block):
     seeds = range(10_000 + 1000 * block, 11_000 + 1000 * block)
-    assert count_accepted(lambda seed: asked(seed)[1], seeds) > 150
+    assert count_accepted(lambda seed: ask(seed)[1], seeds) > 150

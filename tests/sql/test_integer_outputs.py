@@ -22,7 +22,7 @@ def estimate(value, low, high):
     return Estimate(*(np.array([end]) for end in (value, low, high)))
 
 
-def opened(**more):
+def open_data(**more):
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT i // 2 AS who, ['a', 'b'][1 + i % 2] AS g, i % 7 AS x FROM range(900) r(i)"
@@ -75,7 +75,7 @@ COUNTS = (
 @pytest.mark.parametrize("rows_per_unit", [1, 2])
 @pytest.mark.parametrize("with_mean", ["", ", AVG(x) AS mean"])
 def test_counts_are_integers_in_every_format(rows_per_unit, with_mean, tmp_path):
-    data = opened(rows_per_unit=rows_per_unit)
+    data = open_data(rows_per_unit=rows_per_unit)
     for what in COUNTS:
         answers = data.sql(f"SELECT g, {what} AS n{with_mean} FROM t GROUP BY g", epsilon=1).run().value
         for name in ("n", "n_low", "n_high"):
@@ -107,21 +107,21 @@ def test_counts_are_integers_in_every_format(rows_per_unit, with_mean, tmp_path)
     ],
 )
 def test_sql_over_released_counts_keeps_integers(sql, is_integer):
-    column = {each.name: each for each in opened(rows_per_unit=2).sql(sql, epsilon=1).run().value.columns}[
+    column = {each.name: each for each in open_data(rows_per_unit=2).sql(sql, epsilon=1).run().value.columns}[
         "a"
     ]
     assert column.is_integer is is_integer
 
 
 def test_having_sees_the_integers_that_are_shown():
-    data = opened(rows_per_unit=1)
+    data = open_data(rows_per_unit=1)
     for _ in range(20):
         text = "SELECT g, COUNT(*) AS n, AVG(x) AS m FROM t GROUP BY g HAVING COUNT(*) >= 225"
         assert all(n >= 225 for n in data.sql(text, epsilon=1).run().value["n"])
 
 
 def test_exact_counts_of_weighted_rows_are_not_rounded():
-    data = opened(rows_per_unit=1)
+    data = open_data(rows_per_unit=1)
     frame = pd.DataFrame({"g": ["a", "a", "b"], "who": [1, 1, 1]})
     three = hb.open(frame, table="t", unit="who", keys={"g": ["a", "b"]}, rows_per_unit=1)
     exact = three.exact(three.sql("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=1))
@@ -140,7 +140,7 @@ def test_exact_counts_of_weighted_rows_are_not_rounded():
     ],
 )
 def test_outputs_without_an_alias_have_plain_names(what, names):
-    data = opened(rows_per_unit=1)
+    data = open_data(rows_per_unit=1)
     answers = data.sql(f"SELECT {what} FROM t", epsilon=10).run().value
     assert [column.name for column in answers.columns] == names
     outer = data.sql(f"SELECT g, {what}, RANK() OVER (ORDER BY COUNT(*)) AS r FROM t GROUP BY g", epsilon=10)

@@ -18,7 +18,7 @@ from refusing import refused
 PAIR = "SELECT COUNT(*) AS n FROM v AS a JOIN v AS b ON a.u = b.u"
 
 
-def opened(rows):
+def open_data(rows):
     connection = duckdb.connect()
     connection.execute("CREATE TABLE v (u INT, x DOUBLE, s VARCHAR, o TIME)")
     if rows:
@@ -40,7 +40,7 @@ def rows(unit, count, seed=0):
     ]
 
 
-def made(data, text):
+def capped_rows(data, text):
     """How many rows of each unit the query has, and its plan."""
     plan = data.sql(text, epsilon=1)
     listed = plan.query.rows.sql("duckdb")
@@ -58,8 +58,8 @@ def test_join_respects_the_maximum_rows_per_unit(known):
 
 
 def test_plan_states_the_row_cap_of_a_join():
-    data = opened(rows(1, 3000) + rows(2, 3))
-    by_unit, plan = made(data, PAIR)
+    data = open_data(rows(1, 3000) + rows(2, 3))
+    by_unit, plan = capped_rows(data, PAIR)
     assert by_unit == {1: MAX_JOINED_ROWS, 2: 9}
     assert "before tables are joined a unit keeps at most 1,000 rows of each" in str(plan)
 
@@ -73,9 +73,9 @@ def test_rows_kept_in_a_join_depend_on_the_unit_only():
     for seed in range(3):
         table = many + others
         random.Random(seed).shuffle(table)
-        results.append(made_of(opened(table), text))
+        results.append(made_of(open_data(table), text))
     assert results[0] == results[1] == results[2]
-    without = made_of(opened(others), text)
+    without = made_of(open_data(others), text)
     assert {unit: some for unit, some in results[0].items() if unit != 1} == without
 
 
@@ -95,9 +95,9 @@ def made_of(data, text):
 
 
 def test_join_that_multiplies_nothing_is_not_capped():
-    data = opened(rows(1, 3000))
+    data = open_data(rows(1, 3000))
     once = "SELECT u, COUNT(*) AS c FROM v GROUP BY u"
-    by_unit, plan = made(data, f"SELECT COUNT(*) AS n FROM v AS a JOIN ({once}) AS b ON a.u = b.u")
+    by_unit, plan = capped_rows(data, f"SELECT COUNT(*) AS n FROM v AS a JOIN ({once}) AS b ON a.u = b.u")
     assert by_unit == {1: 3000}
     assert plan.query.rows_kept_for_join is None or plan.query.rows_kept_for_join >= 10**5
     assert "ROW_NUMBER" not in data.sql("SELECT COUNT(*) AS n FROM v", epsilon=1).explain()
@@ -107,13 +107,13 @@ def test_join_that_multiplies_nothing_is_not_capped():
 def test_join_too_large_to_cap_is_refused(sides):
     joins = " ".join(f"JOIN v AS a{place} ON a0.u = a{place}.u" for place in range(1, sides))
     with refused(Refused):
-        opened([]).sql(f"SELECT COUNT(*) AS n FROM v AS a0 {joins}", epsilon=1)
+        open_data([]).sql(f"SELECT COUNT(*) AS n FROM v AS a0 {joins}", epsilon=1)
 
 
 def test_nested_joins_respect_the_cap():
     inner = "SELECT a.u AS u, a.x AS x FROM v AS a JOIN v AS b ON a.u = b.u"
     text = f"SELECT COUNT(*) AS n FROM ({inner}) AS c JOIN ({inner}) AS d ON c.u = d.u"
-    by_unit, _ = made(opened(rows(1, 60)), text)
+    by_unit, _ = capped_rows(open_data(rows(1, 60)), text)
     assert by_unit == {1: MAX_JOINED_ROWS}
 
 
@@ -124,13 +124,13 @@ def test_table_may_be_named_like_a_join_step(name):
     data = hb.open(connection, table=name, unit="u", rows_per_unit=9)
     text = f'SELECT COUNT(*) AS n FROM "{name}" AS a JOIN "{name}" AS b ON a.u = b.u JOIN '
     text += f'(SELECT c.u FROM "{name}" AS c JOIN "{name}" AS d ON c.u = d.u) AS e ON a.u = e.u'
-    assert made(data, text)[0] == {0: 16, 1: 16}
+    assert capped_rows(data, text)[0] == {0: 16, 1: 16}
 
 
 @pytest.mark.parametrize("name", ["_rank", '"_RANK"', "_rank_"])
 def test_no_column_name_lifts_the_cap(name):
     many = [(1, float(number), None, None) for number in range(1500)]
-    data = opened(many + rows(2, 9))
+    data = open_data(many + rows(2, 9))
     text = f"WITH h AS (SELECT u, x, 0 AS {name}, 1 AS _rank__ FROM v) SELECT COUNT(*) AS n FROM h AS a "
     text += f"JOIN h AS b ON a.u = b.u AND a.x = b.x WHERE a.{name} = 0 AND b._rank__ = 1 AND a.x >= 1000"
     result = data.exact(data.sql(text, epsilon=1)).to_dict()

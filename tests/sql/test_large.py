@@ -40,7 +40,7 @@ def within(monkeypatch):
     monkeypatch.setattr(engine, "SETTINGS", (*engine.SETTINGS, f"SET memory_limit = '{MEMORY}'"))
 
 
-def opened(rows, unit, **limits):
+def open_data(rows, unit, **limits):
     return hb.open(
         str(rows),
         unit=unit,
@@ -59,7 +59,7 @@ def check(answers, name, exact):
 
 @pytest.mark.usefixtures("within")
 def test_row_units_scale_to_many_rows(rows):
-    with opened(rows, hb.Unit.row()) as data:
+    with open_data(rows, hb.Unit.row()) as data:
         question = "SELECT g, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY g"
         answers = data.sql(question, epsilon=1, confidence=SURE).run().value
         check(answers, "n", [ROWS / GROUPS] * GROUPS)
@@ -73,7 +73,7 @@ def test_row_units_scale_to_many_rows(rows):
 @pytest.mark.usefixtures("within")
 def test_units_with_many_rows_scale(rows):
     """Each of the 20 rows of a unit counts a half where ten may count."""
-    with opened(rows, "u", rows_per_unit=10) as data:
+    with open_data(rows, "u", rows_per_unit=10) as data:
         question = "SELECT g, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY g"
         answers = data.sql(question, epsilon=1, confidence=SURE).run().value
         check(answers, "n", [ROWS / GROUPS / 2] * GROUPS)

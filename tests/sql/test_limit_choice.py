@@ -8,12 +8,12 @@ from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES
 ENDS = np.array(ROW_BINS, dtype=float)
 
 
-def counted(sizes):
+def count(sizes):
     return np.bincount(np.searchsorted(ENDS, sizes), minlength=ENDS.size)
 
 
 def chosen(sizes, *, scale=5.0, seed=None, groups=1, left=0.8):
-    seen = counted(np.asarray(sizes, dtype=float)).astype(float)
+    seen = count(np.asarray(sizes, dtype=float)).astype(float)
     if seed is not None:
         seen += np.round(np.random.default_rng(seed).laplace(0, scale, seen.size))
     return ROW_SIZES.choose(seen, scale, ENDS / left, groups=groups)
@@ -58,7 +58,7 @@ def test_nothing_but_noise_gives_a_small_limit():
 
 def test_the_share_above_is_what_a_limit_cuts_off():
     sizes = [1] * 900 + [100] * 100
-    seen = counted(sizes)
+    seen = count(sizes)
     assert ROW_SIZES.share_above(seen, 0.01, 100) == pytest.approx(0, abs=0.02)
     # 100 · (100 − 10) of 900 + 100 · 100 rows are above 10.
     assert ROW_SIZES.share_above(seen, 0.01, 10) == pytest.approx(0.83, abs=0.08)

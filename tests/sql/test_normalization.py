@@ -72,7 +72,7 @@ SAME = [
 ]
 
 
-def shown(result):
+def rows_of(result):
     table = result.to_dict()
     return list(zip(*(table[column.name] for column in result.columns), strict=True))
 
@@ -84,7 +84,7 @@ def rank(row):
 @pytest.mark.parametrize("text", SAME)
 def test_spellings_mean_what_they_mean_in_duckdb(rows, data, text):
     plan = data.sql(text, epsilon=HUGE, bounds=BOUNDS, allow_large_epsilon=True)
-    ours = sorted(shown(data.run(plan).value), key=rank)
+    ours = sorted(rows_of(data.run(plan).value), key=rank)
     theirs = sorted(
         rows.execute(text.replace("APPROX_COUNT_DISTINCT(g)", "COUNT(DISTINCT g)")).fetchall(), key=rank
     )
@@ -157,7 +157,7 @@ GOOGLE = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1{}) "
 )
 def test_googlesql_options_are_understood(rows, data, options, text, plain):
     plan = data.sql(GOOGLE.format(options) + text, epsilon=HUGE, allow_large_epsilon=True)
-    ours = sorted(shown(data.run(plan).value), key=rank)
+    ours = sorted(rows_of(data.run(plan).value), key=rank)
     theirs = sorted(rows.execute(plain).fetchall(), key=rank)
     assert [[pytest.approx(float(v), abs=1e-4) for v in row] for row in sorted(theirs)] == [
         list(map(float, row)) for row in sorted(ours)
@@ -199,7 +199,7 @@ def test_anonymization_is_the_older_name_of_differential_privacy(rows, data):
         ANON_VAR_POP(cost CLAMPED BETWEEN 0 AND 12) AS v FROM visits GROUP BY k ORDER BY k"""
     plan = data.sql(text, epsilon=HUGE, delta=0, allow_large_epsilon=True)
     plain = "SELECT cost > 8 AS k, SUM(cost), COUNT(*), VAR_POP(cost) FROM visits GROUP BY k ORDER BY k"
-    groups = [row for row in shown(data.run(plan).value) if row[0] is not None]
+    groups = [row for row in rows_of(data.run(plan).value) if row[0] is not None]
     for ours, theirs in zip(groups, rows.execute(plain).fetchall(), strict=True):
         assert list(map(float, ours)) == [pytest.approx(float(value), rel=1e-4) for value in theirs]
 

@@ -18,7 +18,7 @@ ROWS = [
 ]
 
 
-def opened(**keywords):
+def open_data(**keywords):
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(MADE)
     connection.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?)", ROWS)
@@ -28,7 +28,7 @@ def opened(**keywords):
 
 def counts(text, data=None):
     """The counts of a query at an ε that hides nothing, by key."""
-    data = data or opened()
+    data = data or open_data()
     answers = data.run(plan_of(data, text)).value
     return dict(zip(answers["key"], (round(n) for n in answers["n"]), strict=True))
 
@@ -60,7 +60,7 @@ def test_null_is_a_group_if_keys_follow_from_the_expression(key, expected):
     text = f"SELECT {key} AS key, COUNT(*) AS n FROM visits GROUP BY {key}"
     assert counts(text) == expected
     assert list(counts(text)) == list(expected)
-    assert opened().sql(text, epsilon=1).query.notes == []
+    assert open_data().sql(text, epsilon=1).query.notes == []
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_null_is_a_group_if_keys_follow_from_the_expression(key, expected):
     ],
 )
 def test_plan_and_label_state_rows_outside_declared_keys(key, note):
-    plan = opened().sql(f"SELECT {key} AS key, COUNT(*) AS n FROM visits GROUP BY {key}", epsilon=1)
+    plan = open_data().sql(f"SELECT {key} AS key, COUNT(*) AS n FROM visits GROUP BY {key}", epsilon=1)
     assert note in str(plan)
     assert plan.label()["notes"] == plan.run().value.facts["notes"] == [note]
 
 
 def test_declared_boolean_keys_are_used_as_declared():
-    data = opened(keys={"ok": [True]})
+    data = open_data(keys={"ok": [True]})
     assert counts("SELECT ok AS key, COUNT(*) AS n FROM visits GROUP BY ok", data) == {True: 1}
 
 
@@ -93,7 +93,7 @@ def test_outer_join_has_a_null_group():
 
 def test_null_group_does_not_raise_the_sensitivity():
     """A row is in one group, be it that of NULL; rounding adds a step in each of the two other groups."""
-    plan = opened().sql("SELECT ok, COUNT(*) AS n FROM visits GROUP BY ok", epsilon=1)
+    plan = open_data().sql("SELECT ok, COUNT(*) AS n FROM visits GROUP BY ok", epsilon=1)
     [measured] = plan.bounded.bounded_aggregates
     assert measured.sensitivity.l1 * measured.step == 1 + 2 * measured.step
     assert measured.sensitivity.linf * measured.step == 1
@@ -113,7 +113,7 @@ def test_null_group_does_not_raise_the_sensitivity():
     ],
 )
 def test_names_are_bound_as_in_duckdb(text, expected):
-    data = opened()
+    data = open_data()
     answers = data.run(plan_of(data, text)).value
     first, second = (answers[column.name] for column in answers.columns)
     assert list(zip(first, map(round, second), strict=True)) == list(expected.items())
@@ -128,15 +128,15 @@ def test_names_are_bound_as_in_duckdb(text, expected):
 )
 def test_ambiguously_bound_name_is_refused(text):
     with refused(hb.InvalidInput, match="engines disagree on which of them HAVING means"):
-        opened().sql(text, epsilon=1)
+        open_data().sql(text, epsilon=1)
 
 
 def test_ambiguous_alias_is_refused_in_googlesql():
     query = "age * 10 AS age, COUNT(*) AS n FROM visits GROUP BY age"
     text = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) {query}"
     with refused(hb.InvalidInput, match="to GoogleSQL it is the output"):
-        opened().sql(text)
-    assert opened().sql(text.replace("AS age", "AS ages"))
+        open_data().sql(text)
+    assert open_data().sql(text.replace("AS age", "AS ages"))
 
 
 def test_ungrouped_column_is_refused():
@@ -145,16 +145,16 @@ def test_ungrouped_column_is_refused():
         "SELECT COUNT(*) AS age FROM visits ORDER BY age + 1",
     ):
         with refused(hb.Refused, match="neither grouped by nor aggregated"):
-            opened().sql(text, epsilon=1)
+            open_data().sql(text, epsilon=1)
     with refused(hb.InvalidInput, match="ORDER BY 3 has no such column"):
-        opened().sql("SELECT COUNT(*) AS n FROM visits ORDER BY 3", epsilon=1)
+        open_data().sql("SELECT COUNT(*) AS n FROM visits ORDER BY 3", epsilon=1)
 
 
 # Constants
 
 
 def test_sum_of_a_constant_is_a_multiple_of_the_count():
-    data = opened()
+    data = open_data()
     answers = data.run(plan_of(data, "SELECT SUM(1) AS n, SUM(-2.5) / 2 AS m FROM visits")).value
     assert [round(answers["n"][0]), answers["m"][0]] == [4, pytest.approx(-5)]
     with refused(hb.Unsupported, match="of a literal"):
@@ -163,19 +163,19 @@ def test_sum_of_a_constant_is_a_multiple_of_the_count():
 
 @pytest.mark.parametrize("condition", ["1 = NULL", "NULL = NULL", "age = NULL", "NOT (NULL > 1)"])
 def test_unknown_condition_does_not_select_rows(condition):
-    data = opened()
+    data = open_data()
     answers = data.run(plan_of(data, f"SELECT COUNT(*) AS n FROM visits WHERE {condition}")).value
     assert round(answers["n"][0]) == 0
 
 
 def test_quantiles_state_that_they_do_not_interpolate():
-    plan = opened().sql("SELECT MEDIAN(age) AS m FROM visits", epsilon=1)
+    plan = open_data().sql("SELECT MEDIAN(age) AS m FROM visits", epsilon=1)
     assert "not interpolated between two rows" in str(plan)
     assert any("not interpolated" in note for note in plan.label()["notes"])
 
 
 def test_missing_answers_are_null_in_every_format():
-    data = opened()
+    data = open_data()
     output = "age AS key, NULLIF(COUNT(*), COUNT(*)) AS n, NULLIF(age, 20) AS m, age > NULL AS b"
     text = f"SELECT {output} FROM visits GROUP BY age"
     answers = data.run(plan_of(data, text)).value

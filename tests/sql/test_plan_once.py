@@ -56,7 +56,7 @@ class Calls:
     """Counts the calls of every builder, by name and arguments."""
 
     def __init__(self):
-        self.found = Counter()
+        self.calls = Counter()
         self._patches = ExitStack()
 
     def __enter__(self):
@@ -76,14 +76,14 @@ class Calls:
         original = getattr(target, name)
 
         @wraps(original)
-        def counted(*arguments, **options):
-            self.found[name, repr(arguments), repr(options)] += 1
+        def count_of(*arguments, **options):
+            self.calls[name, repr(arguments), repr(options)] += 1
             return original(*arguments, **options)
 
-        self._patches.enter_context(mock.patch.object(target, name, counted))
+        self._patches.enter_context(mock.patch.object(target, name, count_of))
 
     def of(self, name):
-        return sum(count for (called, *_), count in self.found.items() if called == name)
+        return sum(count for (called, *_), count in self.calls.items() if called == name)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_planning_calls_no_builder_twice(data, arguments):
     with Calls() as calls:
         plan = data.sql(README, epsilon=1, **arguments)
         str(plan), repr(plan), plan.loss, plan.label(), plan.notes()
-    assert {name for name, count in calls.found.items() if count > 1} == set()
+    assert {name for name, count in calls.calls.items() if count > 1} == set()
     for name in ("parse", "analyze", "compile_outputs", "make_aggregates", "compile"):
         assert calls.of(name) == 1, name
     # Where a limit is found later, the errors are stated for three.
@@ -135,7 +135,7 @@ def test_a_run_with_estimated_bounds_builds_the_figures_for_these_once(data):
     # Rows per unit and bounds are estimated one after the other, and each changes the aggregates.
     assert calls.of("contribution_histogram") == calls.of("magnitude_histogram") == 1
     assert calls.of("parse") == calls.of("compile_outputs") == 0
-    assert {name: count for name, count in calls.found.items() if count > 1 and name[0] in BUILDERS} == {}
+    assert {name: count for name, count in calls.calls.items() if count > 1 and name[0] in BUILDERS} == {}
 
 
 @pytest.mark.slow

@@ -38,21 +38,21 @@ TABLE = Table.of(
 N, S = "COUNT(*)", "SUM(x)"
 
 
-def asked(text):
+def ask(text):
     return analyze(parse(text)[0], {"t": TABLE}, rows_are_units=False, text=text)
 
 
 def table(text, groups=((),), **aggregates):
     """The columns of the answer, where COUNT(*) and SUM(x) are (value, low, high), one for each group."""
-    query = asked(text)
+    query = ask(text)
     known = {"count": aggregates.get("n", [(5, 2, 8)]), "sum": aggregates.get("s", [(10, 8, 12)])}
 
-    def given(place, confidence):
+    def estimate(place, confidence):
         assert Fraction(19, 20) <= confidence < 1
         ends = zip(*known[query.aggregates[place].kind], strict=True)
         return Estimate(*(np.array(part, dtype=np.float64) for part in ends))
 
-    return compile_outputs(query).evaluate(list(groups), given, Fraction(19, 20))
+    return compile_outputs(query).evaluate(list(groups), estimate, Fraction(19, 20))
 
 
 def ends(expression, **aggregates):
@@ -341,7 +341,7 @@ def test_typed_expressions_never_fail(data):
         f"HAVING ({expression}) IS NULL OR TRUE ORDER BY o DESC NULLS FIRST, {expression}"
     )
     try:
-        query = asked(text)
+        query = ask(text)
         compile_outputs(query)
     except HubbubError:
         return
@@ -358,13 +358,13 @@ def test_typed_expressions_never_fail(data):
 
 def test_several_aggregates_share_the_error_probability():
     seen = []
-    query = asked(f"SELECT {N} AS n, {N} + {S} / {N} AS a FROM t")
+    query = ask(f"SELECT {N} AS n, {N} + {S} / {N} AS a FROM t")
 
-    def given(place, confidence):
+    def estimate_at(place, confidence):
         seen.append(confidence)
         return Estimate(np.ones(1), np.zeros(1), np.full(1, 2.0))
 
-    compile_outputs(query).evaluate([()], given, Fraction(9, 10))
+    compile_outputs(query).evaluate([()], estimate_at, Fraction(9, 10))
     assert seen == [Fraction(9, 10), *[Fraction(19, 20)] * 3]
 
 
@@ -382,11 +382,11 @@ def test_several_aggregates_share_the_error_probability():
 def test_quotient_of_weighted_sums_has_a_joint_interval(expression, top, bottom):
     seen = []
 
-    def quotient(*given):
-        seen.append(given)
+    def quotient(*arguments):
+        seen.append(arguments)
         return Estimate(np.array([3.0]), np.array([1.0]), np.array([4.0]))
 
-    query = asked(f"SELECT {N} AS n, {S} AS s, {expression} AS a FROM t")
+    query = ask(f"SELECT {N} AS n, {S} AS s, {expression} AS a FROM t")
     one = Estimate(*(np.ones(1) for _ in range(3)))
     column = compile_outputs(query).evaluate([()], lambda *_: one, Fraction(19, 20), quotient)[-1]
     assert seen == [(top, bottom, Fraction(19, 20))]
@@ -409,7 +409,7 @@ def test_other_expressions_use_interval_arithmetic(expression):
     def quotient(*_):
         raise AssertionError
 
-    query = asked(f"SELECT {expression} AS a FROM t")
+    query = ask(f"SELECT {expression} AS a FROM t")
     one = Estimate(*(np.ones(1) for _ in range(3)))
     compile_outputs(query).evaluate([()], lambda *_: one, Fraction(19, 20), quotient)
 
@@ -477,7 +477,7 @@ def test_groups_are_filtered_ordered_and_cut(tail, expected):
 def test_constants_in_order_by_are_refused(constant):
     text = "SELECT g, COUNT(*) AS n FROM t GROUP BY g ORDER BY"
     with pytest.raises(InvalidInput, match="ORDER BY contains a constant"):
-        asked(f"{text} {constant} DESC")
+        ask(f"{text} {constant} DESC")
     assert rows(f"{text} 1 DESC", [("a",), ("b",), ("c",)], **THREE)[0] == ["c", "b", "a"]
 
 
@@ -489,7 +489,7 @@ def test_missing_keys_come_last_in_any_order():
 
 def test_no_groups_make_no_rows():
     text = "SELECT g, year + COUNT(*) AS a, CASE WHEN g = 'a' THEN 1 ELSE 0 END AS b FROM t GROUP BY g, year"
-    query = asked(text)
+    query = ask(text)
     empty = Estimate(*(np.zeros(0) for _ in range(3)))
     assert [
         len(column.values) for column in compile_outputs(query).evaluate([], lambda *_: empty, Fraction(1, 2))
@@ -543,7 +543,7 @@ def test_no_groups_make_no_rows():
 )
 def test_invalid_outputs_are_refused_at_planning(text, kind, match):
     with refused(kind, match=match):
-        compile_outputs(asked(text))
+        compile_outputs(ask(text))
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,7 @@ def test_invalid_outputs_are_refused_at_planning(text, kind, match):
     ],
 )
 def test_keys_to_be_selected_are_typed_by_their_column(text):
-    compile_outputs(asked(text))
+    compile_outputs(ask(text))
 
 
 def test_dates_and_timestamps_are_shown_unchanged():
@@ -596,4 +596,4 @@ def test_a_release_holds_its_expressions():
 )
 def test_duplicate_output_columns_are_refused(listed):
     with refused(InvalidInput, match="share a name"):
-        asked(f"SELECT {listed} FROM t")
+        ask(f"SELECT {listed} FROM t")

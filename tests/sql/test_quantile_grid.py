@@ -20,7 +20,7 @@ def grid(bounds):
     return QuantileGrid((Fraction(bounds[0]), Fraction(bounds[1])))
 
 
-def tried(cells):
+def try_out(cells):
     """Values all over the bounds, at many sizes, and at the edges and the doubles beside them."""
     rng = np.random.default_rng(1)
     low, high = map(float, cells.bounds)
@@ -44,7 +44,7 @@ def located(cells, values):
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 def test_a_cell_holds_its_values(bounds):
     cells = grid(bounds)
-    values = tried(cells)
+    values = try_out(cells)
     result = located(cells, values)
     assert result.min() >= 0
     assert result.max() < cells.cells
@@ -56,7 +56,7 @@ def test_a_cell_holds_its_values(bounds):
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 def test_cells_never_fall(bounds):
     cells = grid(bounds)
-    assert (np.diff(located(cells, tried(cells))) >= 0).all()
+    assert (np.diff(located(cells, try_out(cells))) >= 0).all()
     assert (np.diff(cells.edges) >= 0).all()
 
 

@@ -195,7 +195,7 @@ def people(n=400, seed=0, groups=("a", "b")):
     return pd.DataFrame({"unit": np.arange(n), "g": g, "x": rng.gamma(4, 6, n)})
 
 
-def opened(rows=None, unit="unit", **more):
+def open_data(rows=None, unit="unit", **more):
     known = {"bounds": {"x": (0, 100)}, "keys": {"g": ["a", "b", "nobody"]}, **more}
     limit = {} if unit != "unit" else {"rows_per_unit": 1}
     return hb.open(people() if rows is None else rows, table="t", unit=unit, **limit, **known)
@@ -211,7 +211,7 @@ SPELLINGS = [
 @pytest.mark.parametrize("unit", ["unit", hb.Unit.row(), hb.Unit("unit", neighbours=Neighbours.SUBSTITUTE)])
 def test_medians_by_group(what, unit):
     """At ε = 20 each is within 60 rows in rank, but for less than one in 10^12."""
-    data = opened(unit=unit) if unit == "unit" else opened(unit=unit, rows_per_unit=1)
+    data = open_data(unit=unit) if unit == "unit" else open_data(unit=unit, rows_per_unit=1)
     plan = data.sql(f"SELECT g, {what} AS m FROM t GROUP BY g", epsilon=20)
     answers, rows = plan.run().value.to_dict(), people()
     for group, value, low, high in zip(*(answers[k] for k in ("g", "m", "m_low", "m_high")), strict=True):
@@ -222,7 +222,7 @@ def test_medians_by_group(what, unit):
 
 
 def test_mechanism_is_chosen_by_public_facts_and_explained():
-    data = opened()
+    data = open_data()
 
     def kinds(what, **how):
         plan = data.sql(f"SELECT {what} FROM t", epsilon=1, **how)
@@ -241,7 +241,7 @@ def test_mechanism_is_chosen_by_public_facts_and_explained():
 
 
 def test_without_intervals_all_of_epsilon_is_for_the_answer():
-    data = opened()
+    data = open_data()
     with_, without = (
         data.sql("SELECT MEDIAN(x) AS m FROM t", epsilon=1, intervals=on) for on in (True, False)
     )
@@ -258,18 +258,18 @@ def test_without_intervals_all_of_epsilon_is_for_the_answer():
 
 @pytest.mark.parametrize("delta", [0, 1e-6])
 def test_counts_beside_quantiles_share_epsilon(delta):
-    plan = opened().sql("SELECT COUNT(*) AS n, MEDIAN(x) AS m FROM t", epsilon=1, delta=delta)
+    plan = open_data().sql("SELECT COUNT(*) AS n, MEDIAN(x) AS m FROM t", epsilon=1, delta=delta)
     assert plan.aggregates[1].selection.epsilon == Fraction(65, 200)
     assert plan.loss.epsilon(delta) <= 1
 
 
 def test_extremes_are_taken_some_rows_from_the_end():
-    data = opened()
+    data = open_data()
     plan = data.sql("SELECT MIN(x) AS low, MAX(x) AS high FROM t", epsilon=4, intervals=False)
     assert "low is selected at least 13 rows from the end" in str(plan)
     ninth = data.sql("SELECT QUANTILE_CONT(x, 0.9) AS high FROM t", epsilon=4, intervals=False)
     assert "high is selected at least 4 rows from the end" in str(ninth)
-    wide = opened(bounds={"x": (0, 10**9)})
+    wide = open_data(bounds={"x": (0, 10**9)})
     answers = wide.sql("SELECT MAX(x) AS m FROM t", epsilon=20, intervals=False).run().value
     assert answers["m"][0] < 1000  # the empty range above all rows is e^8 times less likely, and 26 octaves
 
@@ -288,7 +288,7 @@ def test_bounds_that_are_far_too_wide_cost_little():
     rows = people(4000)
     values = np.sort(rows["x"])
     for bounds in ((0, 100), (-(10**9), 10**9), (0, 10**12)):
-        data = opened(rows, bounds={"x": bounds})
+        data = open_data(rows, bounds={"x": bounds})
         [value] = data.sql("SELECT MEDIAN(x) AS m FROM t", epsilon=10).run().value["m"]
         assert values[1960] - 0.1 < value < values[2040] + 0.1
 
@@ -296,12 +296,12 @@ def test_bounds_that_are_far_too_wide_cost_little():
 def test_people_with_many_rows_count_as_little_as_they_may():
     many = pd.DataFrame({"unit": np.repeat([1, 2], 5000), "g": "a", "x": 90.0})
     rows = pd.concat([people(1001, groups=("a",)).assign(unit=lambda each: each["unit"] + 10), many])
-    [value] = opened(rows).sql("SELECT MEDIAN(x) AS m FROM t", epsilon=10).run().value["m"]
+    [value] = open_data(rows).sql("SELECT MEDIAN(x) AS m FROM t", epsilon=10).run().value["m"]
     assert value < 40
 
 
 def test_too_many_groups_are_refused_before_the_charge():
-    data = opened(people().assign(h=0), keys={"h": range(2**20 + 1)})
+    data = open_data(people().assign(h=0), keys={"h": range(2**20 + 1)})
     with refused(Unsupported, match="too many groups"):
         data.sql("SELECT h, MEDIAN(x) AS m FROM t GROUP BY h", epsilon=1)
 
@@ -375,7 +375,7 @@ def test_the_rank_of_an_answer_is_as_near_as_is_said(shape):
 
 
 def test_without_noise_a_quantile_is_exact_up_to_its_cell():
-    data = opened()
+    data = open_data()
     what = "QUANTILE_CONT(x, [0.01, 0.5, 0.99])"
     exact = data.exact(data.sql(f"SELECT g, {what} FROM t GROUP BY g", epsilon=1)).to_dict()
     rows = people()

@@ -19,7 +19,7 @@ SILENT = Laplace(Fraction(1, 1000), Sensitivity(1))
 """Noise that is zero but for e^-1000."""
 
 
-def counted(tree, values):
+def count(tree, values):
     """The exact counts of these values' bins."""
     bins = np.clip(np.searchsorted(tree.edges, values, side="right") - 1, 0, tree.leaves - 1)
     return tree.nodes(*np.unique(bins, return_counts=True))
@@ -110,7 +110,7 @@ def test_the_norms_are_those_of_the_weights(tree, fraction):
 def test_without_noise_a_quantile_is_exact_up_to_its_bin(tree, shape):
     values = SHAPES[shape](np.random.default_rng(2), 3055)
     fractions = ["0.01", "0.1", "0.25", "0.5", "0.75", "0.99"]
-    answers = tree.quantiles(counted(tree, values), SILENT, map(Fraction, fractions))
+    answers = tree.quantiles(count(tree, values), SILENT, map(Fraction, fractions))
     for fraction, quantile in zip(fractions, answers, strict=True):
         exact = true_quantile(values, fraction)
         assert quantile.low <= exact <= quantile.high
@@ -135,7 +135,7 @@ def test_interval_covers_with_its_confidence(shape, kind):
     tree = Tree(0, 1, branching=4, depth=3)
     rng = np.random.default_rng(3)
     values = rng.random(0) if shape == "empty" else SHAPES[shape](rng, 400)
-    exact = counted(tree, values)
+    exact = count(tree, values)
     mechanism = (
         Laplace(Fraction(3), Sensitivity(3)) if kind == "laplace" else Gaussian(Fraction(5), Sensitivity(3))
     )
@@ -161,7 +161,7 @@ def test_spike_is_distinguished_from_noise():
     tree = Tree(-5, 5)
     mechanism = Laplace.of(sensitivity=tree.sensitivity(1), epsilon=1)
     empty = mechanism._draw_noise(sum(16**level for level in range(1, 5)))
-    spike = counted(tree, np.full(5000, 1.2345))
+    spike = count(tree, np.full(5000, 1.2345))
     for fraction in (0.3, 0.5, 0.7):
         [answers] = tree.quantiles(empty + spike, mechanism, [fraction], 1 - 1e-12)
         assert answers.low <= 1.2345 <= answers.high
@@ -199,7 +199,7 @@ def test_rank_error_is_within_its_bound(shape, kind):
     """300 releases; with chance 0.9 each, fewer than 230 are within with a chance below 1e-9."""
     tree = Tree(0, 1, branching=4, depth=2)
     values = SHAPES[shape](np.random.default_rng(4), 400)
-    exact = counted(tree, values)
+    exact = count(tree, values)
     mechanism = (
         Laplace(Fraction(2), Sensitivity(2)) if kind == "laplace" else Gaussian(Fraction(4), Sensitivity(2))
     )

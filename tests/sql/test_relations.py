@@ -30,7 +30,7 @@ def connection():
     return database
 
 
-def opened(connection, unit):
+def open_data(connection, unit):
     from hubbub.accounting.in_memory_account import InMemoryAccount
     from hubbub.dataset import Dataset
 
@@ -44,12 +44,12 @@ def opened(connection, unit):
 
 @pytest.fixture(scope="module")
 def data(connection):
-    return opened(connection, hb.Unit("person"))
+    return open_data(connection, hb.Unit("person"))
 
 
 @pytest.fixture(scope="module")
 def rows(connection):
-    return opened(connection, hb.Unit.row())
+    return open_data(connection, hb.Unit.row())
 
 
 # What comes out, counted exactly: no unit is above its limit, and the noise is a millionth of a row.
@@ -324,7 +324,7 @@ def test_a_plan_runs_only_where_it_was_made(data, rows):
     plan = rows.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)
     with refused(InvalidInput, match="another"):
         data.run(plan)
-    other = opened(connection_of(data).cursor(), data.unit)
+    other = open_data(connection_of(data).cursor(), data.unit)
     with refused(InvalidInput, match="another"):
         other.run(data.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1, rows_per_unit=1))
 

@@ -22,7 +22,7 @@ def file(tmp_path_factory):
     return path
 
 
-def opened(file, ledger=None, **options):
+def open_data(file, ledger=None, **options):
     budget = hb.Budget(20, 1e-4)
     return hb.open(file, table="t", unit="who", bounds={"x": (0, 9)}, ledger=ledger, budget=budget, **options)
 
@@ -32,7 +32,7 @@ def spent(data):
 
 
 def test_a_second_query_on_the_same_rows_searches_nothing(file):
-    with opened(file) as data:
+    with open_data(file) as data:
         first = data.sql("SELECT COUNT(*) AS n FROM t WHERE x > 3", epsilon=1)
         assert first.split.rows > 0
         label = first.run().value.facts
@@ -57,7 +57,7 @@ def test_a_second_query_on_the_same_rows_searches_nothing(file):
 
 
 def test_a_declared_limit_is_what_is_declared(file):
-    with opened(file) as data:
+    with open_data(file) as data:
         data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
         assert data.sql("SELECT SUM(x) AS s FROM t", epsilon=1, rows_per_unit=3).contribution_bounds.rows == 3
 
@@ -65,9 +65,9 @@ def test_a_declared_limit_is_what_is_declared(file):
 def test_a_ledger_keeps_it_and_the_same_question_keeps_its_answer(file, tmp_path):
     ledger = tmp_path / "l.db"
     question = "SELECT COUNT(*) AS n FROM t"
-    with opened(file, ledger) as data:
+    with open_data(file, ledger) as data:
         first = data.sql(question, epsilon=1).run().value
-    with opened(file, ledger) as data:
+    with open_data(file, ledger) as data:
         # The question has its answer, with the search that it paid for.
         again = data.sql(question, epsilon=1)
         assert again.split.rows > 0
@@ -81,15 +81,15 @@ def test_a_ledger_keeps_it_and_the_same_question_keeps_its_answer(file, tmp_path
 
 def test_another_version_of_the_rows_is_searched_anew(file, tmp_path):
     ledger = tmp_path / "l.db"
-    with opened(file, ledger, version="one") as data:
+    with open_data(file, ledger, version="one") as data:
         data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
-    with opened(file, ledger, version="two") as data:
+    with open_data(file, ledger, version="two") as data:
         assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
 
 
 @pytest.mark.parametrize("has_ledger", [True, False])
 def test_limits_are_measured_once_for_all_later_queries(file, tmp_path, has_ledger):
-    with opened(file, tmp_path / "l.db" if has_ledger else None) as data:
+    with open_data(file, tmp_path / "l.db" if has_ledger else None) as data:
         release = data.limits(epsilon=0.5, by=["g"])
         assert release.loss.epsilon() == pytest.approx(0.5)
         assert release.value["contributions"] == ["rows per unit", 'groups per unit by "g"']
@@ -110,7 +110,7 @@ def test_limits_are_measured_once_for_all_later_queries(file, tmp_path, has_ledg
 
 def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
     ledger = tmp_path / "l.db"
-    with opened(file, ledger) as data:
+    with open_data(file, ledger) as data:
         data.account.grant("ada", hb.Budget(5, 1e-5))
         data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
     with hb.open(file, table="t", unit="who", ledger=ledger, analyst="ada", bounds={"x": (0, 9)}) as data:
@@ -120,7 +120,7 @@ def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
 def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path):
     """From her own budget: the account has paid, and the histogram is the same."""
     ledger, ada = tmp_path / "l.db", {"table": "t", "unit": "who", "analyst": "ada", "bounds": {"x": (0, 9)}}
-    with opened(file, ledger) as data:
+    with open_data(file, ledger) as data:
         data.account.grant("ada", hb.Budget(5, 1e-5))
         measured = data.limits(epsilon=0.5).value.to_dict()
         before = data.account.remaining().epsilon
@@ -131,12 +131,12 @@ def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path)
     for _ in range(2):  # later, and in another process
         with hb.open(file, ledger=ledger, **ada) as data:
             assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows == 0
-    with opened(file, ledger) as data:
+    with open_data(file, ledger) as data:
         assert data.account.remaining().epsilon == before
 
 
 def test_an_error_is_kept_for_a_limit_that_was_measured(file):
-    with opened(file) as data:
+    with open_data(file) as data:
         with pytest.raises(hb.Refused, match="estimated when the query runs"):
             data.sql("SELECT COUNT(*) AS n FROM t", error={"n": 100})
         data.limits(epsilon=0.5)
@@ -147,7 +147,7 @@ def test_an_error_is_kept_for_a_limit_that_was_measured(file):
 
 def test_an_analyst_does_not_read_a_histogram_from_the_answers_of_others(file, tmp_path):
     ledger, question = tmp_path / "l.db", "SELECT SUM(x) AS s FROM t"
-    with opened(file, ledger) as data:
+    with open_data(file, ledger) as data:
         data.account.grant("ada", hb.Budget(5, 1e-5))
         data.account.grant("bob", hb.Budget(5, 1e-5))
     as_analyst = {"table": "t", "unit": "who", "ledger": ledger, "bounds": {"x": (0, 9)}}

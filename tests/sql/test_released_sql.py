@@ -30,13 +30,13 @@ def rows():
     return connection
 
 
-def opened(rows, **options):
+def open_data(rows, **options):
     table = rows.sql("FROM t").to_arrow_table()
     options = {"keys": KEYS, "bounds": {"x": (0, 50)}, "rows_per_unit": 1, **options}
     return hb.open({"t": table}, unit="unit", **options)
 
 
-def shown(result):
+def rows_of(result):
     table = result.to_dict()
     return list(zip(*(table[column.name] for column in result.columns), strict=True))
 
@@ -75,10 +75,10 @@ OUTER = [
 
 @pytest.mark.parametrize("text", OUTER)
 def test_outer_sql_agrees_with_duckdb(rows, text):
-    data = opened(rows)
+    data = open_data(rows)
     plan = data.sql(text, epsilon=HUGE, allow_large_epsilon=True)
     assert isinstance(plan, CompositePlan)
-    ours, theirs = shown(data.run(plan).value), rows.execute(text).fetchall()
+    ours, theirs = rows_of(data.run(plan).value), rows.execute(text).fetchall()
     assert len(ours) == len(theirs)
     assert all(
         alike(a, b) for one, two in zip(ours, theirs, strict=True) for a, b in zip(one, two, strict=True)
@@ -86,7 +86,7 @@ def test_outer_sql_agrees_with_duckdb(rows, text):
 
 
 def test_parts_share_the_price(rows):
-    data = opened(rows, budget=hb.Budget(1))
+    data = open_data(rows, budget=hb.Budget(1))
     plan = data.sql("SELECT COUNT(*) / (SELECT COUNT(*) FROM t WHERE g = 'a') AS r FROM t", epsilon=1)
     assert [part.epsilon for part in plan.parts] == [plan.epsilon / 2] * 2
     assert plan.loss.epsilon(0) <= 1
@@ -96,7 +96,7 @@ def test_parts_share_the_price(rows):
 
 
 def test_other_outer_sql_over_the_same_release_is_free(rows, tmp_path):
-    with opened(rows, ledger=tmp_path / "one.ledger", budget=hb.Budget(1), version="1") as data:
+    with open_data(rows, ledger=tmp_path / "one.ledger", budget=hb.Budget(1), version="1") as data:
         inner = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
         plain = data.run(data.sql(inner, epsilon=1)).value
         for text in (f"SELECT MAX(n) AS n FROM ({inner})", f"SELECT SUM(n) AS n FROM ({inner})"):
@@ -107,7 +107,7 @@ def test_other_outer_sql_over_the_same_release_is_free(rows, tmp_path):
 
 
 def test_a_stored_composite_is_read_back(rows, tmp_path):
-    with opened(rows, ledger=tmp_path / "one.ledger", budget=hb.Budget(1), version="1") as data:
+    with open_data(rows, ledger=tmp_path / "one.ledger", budget=hb.Budget(1), version="1") as data:
         text = "SELECT g, h, COUNT(*) AS n FROM t GROUP BY ROLLUP (g, h)"
         first, second = (data.run(data.sql(text, epsilon=1)).value for _ in range(2))
         assert first.to_dict() == second.to_dict()
@@ -115,7 +115,7 @@ def test_a_stored_composite_is_read_back(rows, tmp_path):
 
 
 def test_intervals_of_plain_columns_are_carried(rows):
-    data = opened(rows)
+    data = open_data(rows)
     plan = data.sql(
         "SELECT g, n AS m, 2 * n AS twice FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c", epsilon=1
     )
@@ -128,7 +128,7 @@ def test_intervals_of_plain_columns_are_carried(rows):
 
 
 def test_failing_outer_sql_returns_the_released_table(rows):
-    data = opened(rows)
+    data = open_data(rows)
     # Of the values that are tried at planning, none is so large that its sixth power overflows.
     text = "SELECT n * n * n * n * n * n AS big FROM (SELECT CAST(s AS BIGINT) AS n FROM (SELECT SUM(x + 3) AS s FROM t))"
     plan = data.sql(text, epsilon=HUGE, allow_large_epsilon=True)
@@ -161,7 +161,7 @@ def test_failing_outer_sql_returns_the_released_table(rows):
 )  # fmt: skip
 def test_outer_sql_sees_only_released_values(rows, text):
     with pytest.raises(hb.HubbubError):
-        opened(rows).sql(text, epsilon=1)
+        open_data(rows).sql(text, epsilon=1)
 
 
 def test_released_sql_runs_on_a_locked_connection():
@@ -174,7 +174,7 @@ def test_released_sql_runs_on_a_locked_connection():
 
 
 def test_keys_of_parts_are_declared_once(rows):
-    data = opened(rows, keys=None)
+    data = open_data(rows, keys=None)
     text = "SELECT g AS k, COUNT(*) AS n FROM t GROUP BY g UNION ALL SELECT h, COUNT(*) FROM t GROUP BY h"
     plan = data.sql(text, epsilon=1, keys=KEYS)
     assert len(data.run(plan).value) == 5
@@ -183,7 +183,7 @@ def test_keys_of_parts_are_declared_once(rows):
 
 
 def test_exact_answers_of_the_owner_pass_through_the_outer_sql(rows):
-    data = opened(rows)
+    data = open_data(rows)
     exact = data.exact(
         data.sql("SELECT MAX(n) AS n FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g)", epsilon=1)
     )
@@ -199,7 +199,7 @@ CROSS = (
 
 def test_outer_sql_that_does_not_end_is_refused_before_the_charge(rows, monkeypatch):
     monkeypatch.setattr(released_sql, "PLANNING_SECONDS", 0.3)
-    data = opened(rows)
+    data = open_data(rows)
     with pytest.raises(hb.Unsupported, match="takes more than"):
         data.sql(CROSS + "SELECT SUM(SQRT(n)) AS n FROM a3", epsilon=1)
 
@@ -207,7 +207,7 @@ def test_outer_sql_that_does_not_end_is_refused_before_the_charge(rows, monkeypa
 def test_a_result_that_is_too_large_says_so(rows, monkeypatch):
     monkeypatch.setattr(released_sql, "MAX_CELLS", 20)
     text = "WITH c AS (SELECT g, COUNT(*) AS n FROM t GROUP BY g) SELECT x.n FROM c AS x, c AS y, c AS z"
-    result = opened(rows).sql(text, epsilon=1).run().value
+    result = open_data(rows).sql(text, epsilon=1).run().value
     assert len(result) == 3
     assert "too many rows" in result.facts["post-processing failed"]
 
@@ -226,12 +226,12 @@ def test_a_result_that_is_too_large_says_so(rows, monkeypatch):
 )
 def test_outer_sql_makes_no_long_texts(rows, text):
     with pytest.raises(hb.Unsupported, match="long texts"):
-        opened(rows).sql(f"SELECT {text} AS a FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g)", epsilon=1)
+        open_data(rows).sql(f"SELECT {text} AS a FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g)", epsilon=1)
 
 
 def test_texts_of_outer_sql_are_cut(rows):
     text = "REPLACE(" * 8 + "g" + ", 'a', 'aaaaaaaaaa')" * 8
-    result = opened(rows).sql(
+    result = open_data(rows).sql(
         f"SELECT {text} AS a FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g) WHERE g = 'a'", epsilon=1
     )
     assert result.run().value["a"] == ["a" * 1000]
@@ -247,7 +247,7 @@ def test_texts_of_outer_sql_are_cut(rows):
 )
 def test_names_of_released_tables_are_reserved(rows, text):
     with pytest.raises(hb.Unsupported, match="another name"):
-        opened(rows).sql(text, epsilon=1)
+        open_data(rows).sql(text, epsilon=1)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_rows_are_not_joined_with_a_public_table_that_with_hides(rows, text):
     public = {
         "p": rows.sql("SELECT * FROM (VALUES ('a', 1.0), ('b', 10.0), ('c', 100.0)) v(g, w)").to_arrow_table()
     }
-    data = opened(rows, public=public)
+    data = open_data(rows, public=public)
     clause = "WITH p AS (SELECT g, COUNT(*) AS w FROM t GROUP BY g) "
     row_clause = (
         clause[:-1] + ", q AS (SELECT t.unit, t.g, p.w FROM t JOIN p ON t.g = p.g) SELECT SUM(w) AS s FROM q"
@@ -278,9 +278,9 @@ def test_dates_that_python_does_not_know_are_missing(rows):
     text = (
         "SELECT DATE '2024-01-01' + CAST(n * 1000000 AS INTEGER) AS a FROM (SELECT COUNT(*) AS n FROM t) AS q"
     )
-    assert opened(rows).sql(text, epsilon=HUGE, allow_large_epsilon=True).run().value["a"] == [None]
+    assert open_data(rows).sql(text, epsilon=HUGE, allow_large_epsilon=True).run().value["a"] == [None]
     with pytest.raises(hb.Unsupported, match="infinity"):
-        opened(rows).sql(
+        open_data(rows).sql(
             "SELECT n, CAST('Infinity' AS DATE) AS a FROM (SELECT COUNT(*) AS n FROM t) AS q", epsilon=1
         )
 
@@ -300,7 +300,7 @@ INNER = "(SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c"
 
 
 def test_a_sub_query_for_one_value_has_one_row(rows):
-    data = opened(rows)
+    data = open_data(rows)
     for condition in (
         "n > (SELECT k FROM (SELECT h, COUNT(*) AS k FROM t GROUP BY h) AS k)",
         "n > (SELECT COUNT(*) FROM t GROUP BY h)",
@@ -315,7 +315,7 @@ def test_a_sub_query_for_one_value_has_one_row(rows):
 
 
 def test_plans_say_that_excluded_keys_are_empty_groups(rows):
-    data = opened(rows)
+    data = open_data(rows)
     for condition, is_noted in (("g <> 'a'", True), ("g <> 'a' AND x > 1", True), ("x > 1", False)):
         text = f"SELECT MIN(n) AS n FROM (SELECT g, COUNT(*) AS n FROM t WHERE {condition} GROUP BY g)"
         assert ("empty groups" in str(data.sql(text, epsilon=1))) == is_noted
@@ -326,4 +326,4 @@ def test_star_with_other_columns_is_refused(rows, change):
     inner = "(SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c"
     for text in (f"SELECT * {change} FROM {inner}", f"SELECT * FROM (SELECT * {change} FROM {inner}) AS d"):
         with pytest.raises(hb.HubbubError, match=r"columns of \* are"):
-            opened(rows).sql(text, epsilon=1)
+            open_data(rows).sql(text, epsilon=1)

@@ -84,7 +84,7 @@ def noise_of(plan, name):
     return plan.aggregates[int(name.split()[1])].noise
 
 
-def held(world, count, *seed):
+def check_world(world, count, *seed):
     """How many random queries were within their claims; the others are refused."""
     ran = 0
     for number in range(count):

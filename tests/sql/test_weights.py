@@ -17,7 +17,7 @@ NEAR = 2.0**-11
 """In rows: what weights may lose in a group of 2^28 of them."""
 
 
-def opened(people, rows, **known):
+def open_data(people, rows, **known):
     """Some people with some rows each; x is 0 to 9, y is −5 to 4, each row is in a group of its own."""
     connection = duckdb.connect()
     connection.execute(
@@ -39,7 +39,7 @@ SUMS = "SELECT COUNT(*) AS n, SUM(x) AS s, AVG(x) AS a, VARIANCE(x) AS v FROM t"
 @pytest.mark.slow
 def test_two_thousand_people_with_many_rows_each_are_two_thousand():
     """With weights in steps of 2^-16 they were 1,970."""
-    data = opened(2000, 1500, rows_per_unit=1)
+    data = open_data(2000, 1500, rows_per_unit=1)
     result = exact(data, SUMS)
     assert abs(result["n"] - 2000) <= NEAR
     assert abs(result["s"] - 9000) <= 9 * NEAR
@@ -56,7 +56,7 @@ def test_two_thousand_people_with_many_rows_each_are_two_thousand():
 @pytest.mark.parametrize("limits", [{"rows_per_unit": 3}, {"rows_per_unit": 3, "groups_per_unit": 1}])
 def test_unit_with_very_many_rows_is_counted(text, limits):
     """With 2^16 times the limit and more one counted for nothing."""
-    result = exact(opened(2, 200_000), f"SELECT {text} AS n FROM t", **limits)["n"]
+    result = exact(open_data(2, 200_000), f"SELECT {text} AS n FROM t", **limits)["n"]
     expected = {"SUM(x)": 27, "COUNT(x)": 6}.get(text, -3)
     assert abs(result - expected) <= 9 * NEAR
 
@@ -78,7 +78,7 @@ GROUPS = 10_000
 )
 def test_unit_in_very_many_groups_is_counted(text, limits, expected):
     """In each of 10,000 groups a ten-thousandth: with weights in steps of 2^-16 it was 8 % less."""
-    data = opened(50, GROUPS)
+    data = open_data(50, GROUPS)
     text = f"SELECT g, {text} AS n FROM t GROUP BY g"
     result = exact(data, text, keys={"g": range(GROUPS)}, **limits)["n"]
     # Each of these sums is rounded to a step, which is finer the more there are.

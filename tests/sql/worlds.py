@@ -57,7 +57,7 @@ def rows_of(random: Random, who: int | None) -> dict[str, list[tuple]]:
     return {"visits": visits, "people": people}
 
 
-def opened(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
+def open_data(tables: dict[str, list[tuple]], unit: hb.Unit) -> Dataset:
     """A dataset of these rows; with rows for units, of the visits alone."""
     connection = duckdb.connect(config={"threads": 1})
     for name, columns in _MADE.items():
@@ -107,12 +107,12 @@ class Worlds:
             other = (rows_of(random, 9)["visits"] or visits)[0]
             remaining = visits[:place] + visits[place + 1 :]
             lists = [visits, remaining, [*remaining, other]]
-            return cls(*(opened({"visits": each, "people": []}, unit) for each in lists))
+            return cls(*(open_data({"visits": each, "people": []}, unit) for each in lists))
         all_of = {who: rows_of(random, who) for who in IDS}
         gone = random.choice([1, 2, 2**53])
         new = {**all_of, gone: rows_of(random, gone)}
         rest = {who: rows for who, rows in all_of.items() if who != gone}
-        return cls(*(opened(_together(random, each), unit) for each in (all_of, rest, new)))
+        return cls(*(open_data(_together(random, each), unit) for each in (all_of, rest, new)))
 
 
 def _together(random: Random, units: dict) -> dict[str, list[tuple]]:

@@ -31,7 +31,7 @@ def chance(q, k, units):
 
 
 @cache
-def shown(q, k, database):
+def law_of(q, k, database):
     """The law of the set of keys shown; a database says how many units each of all possible keys has."""
     chances = [chance(q, k, units) for units in database]
     return independent(*({True: p, False: 1 - p} for p in chances))
@@ -53,7 +53,7 @@ def test_all_keys_of_a_unit_cost_G_epsilon_and_the_exposure_delta(q, k, groups):
     claim = 1 - (1 - chance(q, k, 1)) ** groups
     largest = 0
     for x, y in neighbours(k, groups):
-        without, within = shown(q, k, x), shown(q, k, y)
+        without, within = law_of(q, k, x), law_of(q, k, y)
         assert is_law(without)
         assert is_law(within)
         largest = max(largest, *(delta(*pair, q**-groups) for pair in ((within, without), (without, within))))
@@ -69,7 +69,7 @@ def test_smaller_epsilon_costs_at_most_the_charge(q, k, groups):
     for ratio in (Fraction(1), 1 / q, q**-2):
         allowed = Fraction(charged.delta(epsilon_of(ratio))) + CLOSE
         for x, y in neighbours(k, groups):
-            without, within = shown(q, k, x), shown(q, k, y)
+            without, within = law_of(q, k, x), law_of(q, k, y)
             assert max(delta(within, without, ratio), delta(without, within, ratio)) <= allowed
 
 

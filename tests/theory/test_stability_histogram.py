@@ -25,7 +25,7 @@ every_case = pytest.mark.parametrize(("q", "rows", "most", "groups", "bar"), CAS
 
 
 @cache
-def shown(q, bar, count, high):
+def law_of(q, bar, count, high):
     """The law of one key: its noisy count, or that it is not shown; `high` stands for all from there on."""
     if count == 0:
         return {None: Fraction(1)}
@@ -59,7 +59,7 @@ def test_unit_changes_at_most_the_noise_and_its_own_keys(q, rows, most, groups, 
         for added in moves(rows, most, groups, keys):
             larger = tuple(n + more for n, more in zip(database, added, strict=True))
             without, within = (
-                independent(*(shown(q, bar, n, high) for n in counts)) for counts in (database, larger)
+                independent(*(law_of(q, bar, n, high) for n in counts)) for counts in (database, larger)
             )
             assert is_law(without)
             for p, r in ((within, without), (without, within)):
@@ -75,7 +75,7 @@ def test_charged_loss_is_an_upper_bound(q, rows, most, groups, bar):
     scale = 1 / epsilon_of(1 / q)
     noise = Laplace(scale, Sensitivity(rows, l2_squared=rows * most, linf=most))
     mechanism = StabilityHistogram(noise, bar, groups)
-    own = 1 - shown(q, bar, most, bar + 9)[None]  # a unit with a key that nobody else has
+    own = 1 - law_of(q, bar, most, bar + 9)[None]  # a unit with a key that nobody else has
     assert mechanism.loss().delta(rows * epsilon_of(1 / q)) >= float(own) * (1 - 1e-12)
 
 
@@ -84,5 +84,5 @@ def test_threshold_for_one_row_is_too_low_for_three():
     q, rows = HALF, 3
     scale = 1 / epsilon_of(1 / q)
     forgetful = StabilityHistogram(Laplace(scale, Sensitivity(1)), 4, 1).delta
-    within = independent(shown(q, 4, rows, 20))
+    within = independent(law_of(q, 4, rows, 20))
     assert delta(within, {(None,): Fraction(1)}, q**-rows) > forgetful

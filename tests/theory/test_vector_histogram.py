@@ -34,7 +34,7 @@ def draws(q, far):
 
 
 @cache
-def shown(q, threshold, parts, far=FAR):
+def law_of(q, threshold, parts, far=FAR):
     """The law of one key: its noisy parts, or that it is not shown."""
     if not any(parts):
         return {None: Fraction(1)}
@@ -68,7 +68,7 @@ def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_key_tells(q, m
             if not 0 < sum(added) <= most:
                 continue
             after = tuple(n + more for n, more in zip(before, added, strict=True))
-            without, within = (shown(q, threshold, parts) for parts in (before, after))
+            without, within = (law_of(q, threshold, parts) for parts in (before, after))
             for p, r in ((within, without), (without, within)):
                 # What is not enumerated is on either side; a pair at the edge has no partner there.
                 edge = FAR - threshold
@@ -107,7 +107,7 @@ def test_a_threshold_that_forgets_the_noise_of_other_parts_is_caught(q, most, th
     """The mutant: the threshold for one noisy number, where the total has the noise of two."""
     noise = Laplace(1 / epsilon_of(1 / q), Sensitivity(most))
     forgetful = StabilityHistogram(noise, threshold, 1).delta
-    within = shown(q, threshold, (most, 0))
+    within = law_of(q, threshold, (most, 0))
     assert delta(within, {None: Fraction(1)}, q**-most) > forgetful
 
 
@@ -116,7 +116,7 @@ def test_intervals_hold_given_that_a_key_is_shown(q, most, threshold):
     """Of each total, over all noisy parts: the interval of the first part holds as is asked for."""
     instance, confidence = mechanism(q, most, threshold), Fraction(8, 10)
     for parts in [(1, 0), (threshold // 2, 1), (threshold, 0), (threshold, 9)]:
-        law = {seen: c for seen, c in shown(q, threshold, parts).items() if seen is not None}
+        law = {seen: c for seen, c in law_of(q, threshold, parts).items() if seen is not None}
         noisy = np.array(list(law))
         missed = Fraction(0)
         for level, inside in instance.levels(noisy, confidence):

@@ -35,7 +35,7 @@ def run(**options):
     return make_private(model, optimizer, data, **{**settings, "noise_multiplier": 9.0, **options})
 
 
-@pytest.mark.parametrize("spend", [lambda **given: bayes(**given).fit(ROWS, LABELS), run])
+@pytest.mark.parametrize("spend", [lambda **options: bayes(**options).fit(ROWS, LABELS), run])
 @pytest.mark.parametrize("options", [{}, {"account": "visits"}])
 def test_missing_account_is_refused(spend, options):
     with pytest.raises(InvalidInput, match="account is not given") as error:

@@ -20,7 +20,7 @@ from internals import inject_bits
 from training.test_trainer import Counted, rows, stream
 
 
-def made(data, account=None, **options):
+def make(data, account=None, **options):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = options.pop("optimizer", CorrectedAdam)(model.parameters(), lr=0.05)
@@ -40,11 +40,11 @@ def made(data, account=None, **options):
 
 def test_resumed_run_equals_uninterrupted_run(tmp_path):
     data = rows(200)
-    whole = made(data)
+    whole = make(data)
     with inject_bits(stream()):
         whole.run(progress=False)
     account = Counted([])
-    first, second = made(data, account), made(data, account)
+    first, second = make(data, account), make(data, account)
     bits = stream()
     with inject_bits(bits):
         for step in first:
@@ -64,7 +64,7 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path):
 
 def test_failed_resume_leaves_checkpoint_unchanged(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
-    trainer = made(data)
+    trainer = make(data)
     next(iter(trainer))
     with pytest.raises(InvalidInput, match="folder"):
         trainer.save(tmp_path / "nowhere" / "run.pt")
@@ -77,7 +77,7 @@ def test_failed_resume_leaves_checkpoint_unchanged(tmp_path):
         {"optimizer": torch.optim.SGD},
     ):
         with pytest.raises(InvalidInput, match="another"):
-            made(data, **other).resume(path)
+            make(data, **other).resume(path)
     wider = nn.Linear(4, 2)
     with pytest.raises(InvalidInput, match="another model"):
         make_private(
@@ -92,23 +92,23 @@ def test_failed_resume_leaves_checkpoint_unchanged(tmp_path):
             lot_size=30,
             account=None,
         ).resume(path)
-    again = made(data)
+    again = make(data)
     again.resume(path)
     assert again.step == 1
 
 
 def test_dead_run_is_resumed_for_another_charge(tmp_path):
     data, path, account = rows(50), tmp_path / "run.pt", Counted([])
-    first = made(data, account)
+    first = make(data, account)
     steps = iter(first)
     next(steps)
     first.save(path)
     next(steps)  # it goes on, and dies
     with pytest.raises(Refused, match="again=True"):
-        made(data, account).resume(path)
+        make(data, account).resume(path)
     with pytest.raises(InvalidInput, match="no account"):
-        made(data).resume(path, again=True)
-    second = made(data, account)
+        make(data).resume(path, again=True)
+    second = make(data, account)
     second.resume(path, again=True)
     left = first.schedule.sampler.loss_of(range(1, 6))
     assert [loss for _, loss, _ in account.charged] == [first.privacy_loss, left]
@@ -116,11 +116,11 @@ def test_dead_run_is_resumed_for_another_charge(tmp_path):
     assert release.loss == first.privacy_loss + left
     assert len(account.charged) == 2
 
-    third = made(data, account)
+    third = make(data, account)
     third.resume(path, again=True)
     assert third.privacy_loss == first.privacy_loss + left + left
     third.save(path)
-    fourth = made(data, account)
+    fourth = make(data, account)
     fourth.resume(path)
     assert fourth.privacy_loss == third.privacy_loss
     assert len(account.charged) == 3
@@ -128,12 +128,12 @@ def test_dead_run_is_resumed_for_another_charge(tmp_path):
 
 def test_unpaid_run_is_charged_with_repeated_steps(tmp_path):
     data, path, account = rows(50), tmp_path / "run.pt", Counted([])
-    first = made(data)
+    first = make(data)
     steps = iter(first)
     next(steps)
     first.save(path)
     next(steps)
-    second = made(data, account)
+    second = make(data, account)
     second.resume(path, again=True)
     second.run(progress=False)
     assert [loss for _, loss, _ in account.charged] == [second.privacy_loss]
@@ -142,22 +142,22 @@ def test_unpaid_run_is_charged_with_repeated_steps(tmp_path):
 
 def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
     data, path, link = rows(50), tmp_path / "run.pt", tmp_path / "latest.pt"
-    first = made(data)
+    first = make(data)
     steps = iter(first)
     next(steps)
     first.save(path)
     link.symlink_to(path.name)
-    made(data).resume(link)
+    make(data).resume(link)
     assert link.is_symlink()
     with pytest.raises(Refused, match="before"):
-        made(data).resume(path)
+        make(data).resume(path)
     with pytest.raises(Refused, match="resumed"):
         next(steps)
 
 
 def test_run_interrupted_while_saving_does_not_continue_beside_its_file(tmp_path, monkeypatch):
     data, path = rows(50), tmp_path / "run.pt"
-    first = made(data)
+    first = make(data)
     steps = iter(first)
     next(steps)
     real = checkpoint.write_file
@@ -170,13 +170,13 @@ def test_run_interrupted_while_saving_does_not_continue_beside_its_file(tmp_path
         patch.setattr(checkpoint, "write_file", interrupted)
         with pytest.raises(KeyboardInterrupt):
             first.save(path)
-    made(data).resume(path)
+    make(data).resume(path)
     with pytest.raises(Refused, match="resumed"):
         next(steps)
 
 
 def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_run(tmp_path, monkeypatch):
-    trainer = made(rows(50))
+    trainer = make(rows(50))
     steps = iter(trainer)
     next(steps)
 
@@ -192,10 +192,10 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_run(tmp_path, mon
 
 def test_failed_resume_restores_the_weights(tmp_path, monkeypatch):
     data, path = rows(50), tmp_path / "run.pt"
-    first = made(data)
+    first = make(data)
     next(iter(first))
     first.save(path)
-    second = made(data)
+    second = make(data)
     before = [p.detach().clone() for p in second.model.parameters()]
 
     def full(stored, where):
@@ -223,24 +223,24 @@ def test_step_length_is_bounded_by_the_noise():
 
 def test_checkpoint_is_resumed_once_by_the_same_run(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
-    trainer = made(data)
+    trainer = make(data)
     with pytest.raises(Halted):
         trainer.save(path)
     next(iter(trainer))
     trainer.save(path)
     with pytest.raises(InvalidInput, match="another privacy loss"):
-        made(data, noise_multiplier=2.0).resume(path)
-    made(data).resume(path)
+        make(data, noise_multiplier=2.0).resume(path)
+    make(data).resume(path)
     with pytest.raises(Refused, match="before"):
-        made(data).resume(path)
+        make(data).resume(path)
     path.write_bytes(b"nonsense")
     with pytest.raises(InvalidInput, match="not a checkpoint"):
-        made(data).resume(path)
+        make(data).resume(path)
 
 
 def test_continued_run_invalidates_its_checkpoint(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
-    trainer, account = made(data), Counted([])
+    trainer, account = make(data), Counted([])
     steps = iter(trainer)
     next(steps)
     trainer.save(path)
@@ -248,19 +248,19 @@ def test_continued_run_invalidates_its_checkpoint(tmp_path):
         trainer.resume(path)
     next(steps)
     with pytest.raises(Refused, match="its run continued"):
-        made(data, account).resume(path)
+        make(data, account).resume(path)
     trainer.save(path)
     trainer.save(tmp_path / "newer.pt")
     with pytest.raises(Refused, match="its run continued"):
-        made(data, account).resume(path)
-    made(data).resume(tmp_path / "newer.pt")
+        make(data, account).resume(path)
+    make(data).resume(tmp_path / "newer.pt")
     assert account.charged == []
 
 
 def test_run_with_resumed_checkpoint_does_not_continue(tmp_path):
     """Else both would take the steps that were charged once."""
     data, path = rows(50), tmp_path / "run.pt"
-    first, other = made(data), made(data)
+    first, other = make(data), make(data)
     next(iter(first))
     first.save(path)
     other.resume(path)
@@ -276,7 +276,7 @@ def test_run_with_resumed_checkpoint_does_not_continue(tmp_path):
     (tmp_path / "elsewhere.pt").rename(path)
     next(iter(other))
     other.save(path)
-    third = made(data)
+    third = make(data)
     next(iter(third))
     third.save(path)  # over the other's, which might be anywhere
     with pytest.raises(Refused, match="not where it was"):
@@ -285,7 +285,7 @@ def test_run_with_resumed_checkpoint_does_not_continue(tmp_path):
 
 
 def test_refused_save_does_not_stop_the_run(tmp_path):
-    trainer = made(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
+    trainer = make(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
     next(iter(trainer))
     with pytest.raises(InvalidInput, match="within an epoch"):
         trainer.save(tmp_path / "run.pt")
@@ -296,7 +296,7 @@ def test_checkpoint_is_refused_for_a_reordered_schedule(tmp_path):
     """All steps cost the same together; those that are left do not."""
     data, path = rows(50), tmp_path / "run.pt"
     quiet, loud = [9.0, 9.0, 9.0], [1.0, 1.0, 1.0]
-    trainer, other = made(data, noise_multiplier=loud + quiet), made(data, noise_multiplier=quiet + loud)
+    trainer, other = make(data, noise_multiplier=loud + quiet), make(data, noise_multiplier=quiet + loud)
     assert trainer.privacy_loss == other.privacy_loss
     for step in trainer:
         if step == 3:
@@ -304,38 +304,38 @@ def test_checkpoint_is_refused_for_a_reordered_schedule(tmp_path):
     trainer.save(path)
     with pytest.raises(InvalidInput, match="another privacy loss"):
         other.resume(path)
-    made(data, noise_multiplier=loud + quiet).resume(path)
+    make(data, noise_multiplier=loud + quiet).resume(path)
 
 
 def test_checkpoint_is_refused_for_another_unit(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
-    trainer = made(data, units=[place % 25 for place in range(50)], unit="patient")
+    trainer = make(data, units=[place % 25 for place in range(50)], unit="patient")
     next(iter(trainer))
     trainer.save(path)
     with pytest.raises(InvalidInput, match="another unit"):
-        made(data).resume(path)
+        make(data).resume(path)
 
 
 def test_checkpoint_is_locked_and_unchanged_if_refused(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
-    trainer = made(data)
+    trainer = make(data)
     next(iter(trainer))
     trainer.save(path)
     before = path.read_bytes()
     with pytest.raises(InvalidInput, match="another privacy loss"):
-        made(data, noise_multiplier=2.0).resume(path)
+        make(data, noise_multiplier=2.0).resume(path)
     assert path.read_bytes() == before
     (tmp_path / "run.pt.claimed").touch()  # as one who reads it does
     with pytest.raises(InvalidInput, match="another process"):
-        made(data).resume(path)
+        make(data).resume(path)
 
 
 def test_unpaid_run_is_charged_when_resumed(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
-    first, account = made(data), Counted([])
+    first, account = make(data), Counted([])
     next(iter(first))
     first.save(path)
-    second = made(data, account)
+    second = make(data, account)
     second.resume(path)
     with pytest.raises(Halted):
         second.release()
@@ -344,7 +344,7 @@ def test_unpaid_run_is_charged_when_resumed(tmp_path):
 
 
 def test_shuffled_runs_are_saved_between_epochs(tmp_path):
-    trainer = made(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
+    trainer = make(rows(40), sampling_rate=ShuffledSampling(40, 10), clipping_norm=1.0)
     steps = iter(trainer)
     next(steps)
     with pytest.raises(InvalidInput, match="within an epoch"):
@@ -375,7 +375,7 @@ def test_adam_is_corrected_for_the_noise():
 
 def stopped(data, path, account=None, steps=2):
     """A run that was saved after some steps."""
-    trainer = made(data, account)
+    trainer = make(data, account)
     for step in trainer:
         if step == steps:
             break
@@ -401,12 +401,12 @@ def test_copy_of_a_resumed_checkpoint_is_refused(tmp_path, ledger):
     data, path, copy = rows(50), tmp_path / "run.pt", tmp_path / "copy.pt"
     stopped(data, path, of(ledger))
     shutil.copy(path, copy)
-    made(data, of(ledger)).resume(path)
+    make(data, of(ledger)).resume(path)
     with pytest.raises(Refused, match="resumed before"):
-        made(data, of(ledger)).resume(copy)
+        make(data, of(ledger)).resume(copy)
     assert charges(ledger) == ["training, 6 steps", "training, continued from a checkpoint"]
     spent = of(ledger).spent().epsilon
-    again = made(data, of(ledger))
+    again = make(data, of(ledger))
     again.resume(copy, again=True)
     assert of(ledger).spent().epsilon > spent
     assert again.privacy_loss == again.schedule.sampler.privacy_loss + again.schedule.sampler.loss_of(
@@ -421,22 +421,22 @@ def test_copy_is_refused_after_its_run_continued(tmp_path, ledger):
     shutil.copy(path, copy)
     next(iter(first))
     with pytest.raises(Refused, match="its run continued"):
-        made(data, of(ledger)).resume(copy)
+        make(data, of(ledger)).resume(copy)
     # The other way round: who has the copy was first.
     second = stopped(data, path, of(ledger))
     shutil.copy(path, copy)
-    made(data, of(ledger)).resume(copy)
+    make(data, of(ledger)).resume(copy)
     with pytest.raises(Refused, match="resumed"):
         next(iter(second))
     with pytest.raises(Refused, match="resumed"):
-        made(data, of(ledger)).resume(path)
+        make(data, of(ledger)).resume(path)
 
 
 def test_other_ledger_pays_for_the_whole_run(tmp_path, ledger):
     data, path = rows(50), tmp_path / "run.pt"
     stopped(data, path, of(ledger))
     with Ledger.open(tmp_path / "other.ledger") as other:
-        made(data, of(other)).resume(path)
+        make(data, of(other)).resume(path)
         assert charges(other) == ["training, 6 steps", "training, continued from a checkpoint"]
         assert of(other).spent() == of(ledger).spent()
 
@@ -445,8 +445,8 @@ def test_run_paid_by_a_ledger_needs_it_to_resume(tmp_path, ledger):
     data, path, account = rows(50), tmp_path / "run.pt", Counted([])
     stopped(data, path, of(ledger))
     with pytest.raises(InvalidInput, match="no account"):
-        made(data).resume(path)
-    second = made(data, account)
+        make(data).resume(path)
+    second = make(data, account)
     second.resume(path)
     second.run(progress=False)
     assert [loss for _, loss, _ in account.charged] == [second.privacy_loss]
@@ -457,10 +457,10 @@ def test_without_a_ledger_only_the_saving_process_resumes_once(tmp_path):
     for account in (None, Counted([])):
         stopped(data, path, account)
         shutil.copy(path, copy)
-        made(data, account).resume(path)
+        make(data, account).resume(path)
         with pytest.raises(Refused, match="resumed before"):
-            made(data, account).resume(copy)
-        second = made(data, account)
+            make(data, account).resume(copy)
+        second = make(data, account)
         second.resume(copy, again=True)
         assert second.privacy_loss == second.schedule.sampler.privacy_loss + second.schedule.sampler.loss_of(
             range(2, 6)
@@ -471,16 +471,16 @@ ELSEWHERE = """
 import sys
 import torch
 from hubbub.errors import Refused
-from training.test_checkpoint import made
+from training.test_checkpoint import make
 from training.test_trainer import Counted, rows
 
 account = Counted([])
-paying = made(rows(50), account)
+paying = make(rows(50), account)
 paying.resume(sys.argv[1])
 paying.run(progress=False)
 assert [loss for _, loss, _ in account.charged] == [paying.privacy_loss]
 try:
-    made(rows(50)).resume(sys.argv[2])
+    make(rows(50)).resume(sys.argv[2])
 except Refused:
     print("refused")
 """
@@ -520,7 +520,7 @@ def in_a_fork(work):
 
 def test_forked_run_is_refused(tmp_path):
     data, path = rows(50), tmp_path / "run.pt"
-    trainer = made(data)
+    trainer = make(data)
     steps = iter(trainer)
     next(steps)
     assert in_a_fork(lambda: next(steps)) == "Refused"
@@ -528,7 +528,7 @@ def test_forked_run_is_refused(tmp_path):
     assert in_a_fork(lambda: trainer.release() and "released") == "Refused"
     assert in_a_fork(lambda: trainer.save(path)) == "Refused"
     trainer.save(path)
-    assert in_a_fork(lambda: made(data).resume(path)) == "Refused"  # it remembers nothing of the file
+    assert in_a_fork(lambda: make(data).resume(path)) == "Refused"  # it remembers nothing of the file
     assert next(steps) == 2
 
 
@@ -550,7 +550,7 @@ def test_workers_that_load_examples_may_be_forked():
             (x, y) = next(iter(self.loader))
             return x[place], y[place]
 
-    trainer = made(Loaded(), padding_example=(torch.zeros(4), torch.tensor(0)), sampling_rate=0.05, steps=2)
+    trainer = make(Loaded(), padding_example=(torch.zeros(4), torch.tensor(0)), sampling_rate=0.05, steps=2)
     trainer.run(progress=False)
     assert trainer.step == 2
 
@@ -565,7 +565,7 @@ def test_a_checkpoint_is_not_written_over_rows_or_a_ledger(tmp_path, ledger):
         with pytest.raises(Refused, match="would be lost"):
             trainer.save(tmp_path / lost)
     assert (tmp_path / "rows.ledger").read_bytes() == before
-    other = made(data, of(ledger))
+    other = make(data, of(ledger))
     other.resume(path)
     assert other.step == trainer.step
 
@@ -573,7 +573,7 @@ def test_a_checkpoint_is_not_written_over_rows_or_a_ledger(tmp_path, ledger):
 def test_files_beside_a_checkpoint_are_kept(tmp_path):
     beside = tmp_path / "run.pt.new"
     beside.write_text("mine")
-    trainer = made(rows(50))
+    trainer = make(rows(50))
     next(iter(trainer))
     trainer.save(tmp_path / "run.pt")
     assert beside.read_text() == "mine"

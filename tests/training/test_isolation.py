@@ -100,12 +100,12 @@ def test_runs_in_several_threads_leave_the_generators_as_they_were():
 
 
 def test_other_generators_reveal_nothing_even_with_known_seeds():
-    def turned(x, y):
+    def turn(x, y):
         signs = np.random.choice([-1.0, 1.0], len(x)) * [random.choice([-1.0, 1.0]) for _ in x]
         return x * torch.from_numpy(signs).float()[:, None], y
 
     def after(count):
-        trainer = run(data=rows(count), augment=turned, sampling_rate=1, steps=2, noise_multiplier=1e-6)
+        trainer = run(data=rows(count), augment=turn, sampling_rate=1, steps=2, noise_multiplier=1e-6)
         np.random.seed(9)
         random.seed(9)
         trainer.run(progress=False)
@@ -118,9 +118,7 @@ def test_other_generators_reveal_nothing_even_with_known_seeds():
         np.random.seed(9)
         random.seed(9)
         model = nn.Linear(4, 2)
-        one = run(
-            model, rows(1), augment=turned, sampling_rate=1, steps=60, noise_multiplier=1e-6, lot_size=1
-        )
+        one = run(model, rows(1), augment=turn, sampling_rate=1, steps=60, noise_multiplier=1e-6, lot_size=1)
         sums.append(torch.stack([model.weight.grad.sign().flatten().clone() for _ in one]))
     assert not torch.equal(*sums)
 

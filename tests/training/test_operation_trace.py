@@ -67,18 +67,18 @@ ODD = {
 @pytest.mark.filterwarnings("ignore")  # what torch says of such tensors
 def test_model_may_hold_non_plain_tensors(kind):
     model = net()
-    model.held = leaf = ODD[kind]()
+    model.leaf = leaf = ODD[kind]()
     run(model).run(progress=False)
-    assert model.held is leaf
+    assert model.leaf is leaf
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_writes_into_a_sparse_tensor_are_undone():
     model = net()
-    model.held = torch.eye(4).to_sparse()
+    model.leaf = torch.eye(4).to_sparse()
     with restore_state(model):
-        model.held._values().fill_(7)
-    assert torch.equal(model.held.to_dense(), torch.eye(4))
+        model.leaf._values().fill_(7)
+    assert torch.equal(model.leaf.to_dense(), torch.eye(4))
 
 
 def test_a_schedule_that_keeps_examples_apart_stays_fast():
@@ -211,7 +211,7 @@ def test_state_of_objects_closures_globals_and_classes_is_restored():
     plain, slotted, space, enclosed = Plain(), Slotted(), SimpleNamespace(n=0), 0
 
     class Keeping(nn.Module):
-        requests = 0
+        calls = 0
 
         def __init__(self):
             super().__init__()
@@ -223,7 +223,7 @@ def test_state_of_objects_closures_globals_and_classes_is_restored():
             TOTAL += 1
             enclosed += 1
             COUNTED["calls"] += 1
-            Keeping.asked += 1
+            Keeping.calls += 1
             type(self.plain).calls += 1
             self.plain.seen.append(x)
             self.plain.more = x
@@ -236,7 +236,7 @@ def test_state_of_objects_closures_globals_and_classes_is_restored():
         model(torch.zeros(3, 4))
         assert (TOTAL, enclosed, COUNTED["calls"], space.n, len(plain.seen)) == (1, 1, 1, 1, 1)
     assert (TOTAL, enclosed, COUNTED["calls"], space.n, plain.seen) == (0, 0, 0, 0, [])
-    assert (Plain.calls, Keeping.asked, slotted.last, vars(plain)) == (0, 0, None, {"seen": []})
+    assert (Plain.calls, Keeping.calls, slotted.last, vars(plain)) == (0, 0, None, {"seen": []})
 
 
 def test_accounts_that_a_loss_reaches_are_left_alone():

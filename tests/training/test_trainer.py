@@ -392,13 +392,13 @@ def test_a_release_says_what_it_cost_and_how_it_was_made():
 
 
 def test_nothing_that_is_shown_depends_on_how_much_data_there_is():
-    def shown(count):
+    def display(count):
         trainer = run(data=rows(count))
         before = repr(trainer)
         release = trainer.run(progress=False)
         return before, repr(trainer), trainer.summary(), release.label(), str(trainer.privacy_loss)
 
-    assert shown(300) == shown(17)
+    assert display(300) == display(17)
 
 
 def test_the_bar_shows_steps_epsilon_and_time_and_nothing_else(capsys):

@@ -85,7 +85,7 @@ class Library:
         if not deleted:
             raise _missing_question()
 
-    def asked(self, dataset: str, entries: Sequence[int]) -> dict[int, Question]:
+    def find_questions(self, dataset: str, entries: Sequence[int]) -> dict[int, Question]:
         """Return the questions of charges, with their settings, where this server was asked."""
         out: dict[int, Question] = {}
 

@@ -435,7 +435,7 @@ class Service:
             if (before is None or each.number < before) and words in str(each.body["description"]).lower()
         )
         chosen = list(islice(matching, limit))
-        questions = self.library.asked(dataset, [each.number for each in chosen])
+        questions = self.library.find_questions(dataset, [each.number for each in chosen])
         return [
             HistoryItem(
                 dataset,
@@ -473,7 +473,7 @@ class Service:
                 "the question has no outcome yet", why="it runs, or its outcome was lost in a crash",
                 fix="look again later, or ask it again: then it is charged again", parameter="entry",
             )  # fmt: skip
-        question = self.library.asked(hosted.name, [entry.number]).get(entry.number)
+        question = self.library.find_questions(hosted.name, [entry.number]).get(entry.number)
         if account.analyst not in {OWNER, entry.analyst}:
             question, entry = None, without_text(entry)
         plan = _plan_again(hosted, entry, question)

@@ -124,7 +124,7 @@ def _named_part(name: str) -> Builder:
     return build
 
 
-def _named(part: str, names: tuple[str, ...]) -> Builder:
+def _part_name(part: str, names: tuple[str, ...]) -> Builder:
     """The English name of a part."""
 
     def build(node: exp.Expr, compile_part: Compile) -> TypedExpression:
@@ -522,8 +522,8 @@ BUILDERS: Mapping[type[exp.Expr], Builder] = {
     exp.Hour: _named_part("hour"),
     exp.Minute: _named_part("minute"),
     exp.Second: _named_part("second"),
-    exp.Dayname: _named("dow", _DAY_NAMES),
-    exp.Monthname: _named("month", _MONTH_NAMES),
+    exp.Dayname: _part_name("dow", _DAY_NAMES),
+    exp.Monthname: _part_name("month", _MONTH_NAMES),
     **dict.fromkeys((exp.TimestampTrunc, exp.DateTrunc, exp.DatetimeTrunc), _truncated),
     exp.DateDiff: _difference,
     **dict.fromkeys((exp.DateAdd, exp.TimestampAdd, exp.DatetimeAdd), _moved(1)),

@@ -87,10 +87,10 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     # for ours: who may name columns would say which rows are kept.
     beside = _free(_MANY, (table.name for table in sql.find_all(exp.Table)))
     place = _free(_RANK, names)
-    own, other = _named(UNIT, _ALL), _named(UNIT, beside)
+    own, other = _column(UNIT, _ALL), _column(UNIT, beside)
     is_above = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(most))
     many = exp.Select().from_(_as(sql, _ALL)).select(own.copy()).group_by(own.copy()).having(is_above)
-    rows = exp.Select().from_(_as(sql, _ALL)).select(*(_named(name, _ALL) for name in names))
+    rows = exp.Select().from_(_as(sql, _ALL)).select(*(_column(name, _ALL) for name in names))
     same = exp.EQ(this=own, expression=other)
     # Of our own names, which are not quoted as those of tables are.
     above = exp.Table(this=exp.to_identifier(beside))
@@ -98,8 +98,8 @@ def first_rows(sql: exp.Expr, columns: Sequence[Column], most: int) -> exp.Expr:
     others = others.where(exp.Is(this=other.copy(), expression=exp.Null()))
     ranked = rows.join(above.copy(), on=same.copy(), join_type="inner")
     ranked = ranked.select(exp.alias_(_rank(columns), place, quoted=True))
-    is_kept = exp.LTE(this=_named(place, _RANKED), expression=exp.Literal.number(most))
-    first = exp.Select().from_(_as(ranked, _RANKED)).select(*(_named(name, _RANKED) for name in names))
+    is_kept = exp.LTE(this=_column(place, _RANKED), expression=exp.Literal.number(most))
+    first = exp.Select().from_(_as(ranked, _RANKED)).select(*(_column(name, _RANKED) for name in names))
     alias = exp.TableAlias(this=exp.to_identifier(beside))
     clause = exp.With(expressions=[exp.CTE(this=many, alias=alias)])
     return exp.Union(this=others, expression=first.where(is_kept), distinct=False, with_=clause)
@@ -115,19 +115,19 @@ def _free(name: str, others: Iterable[str]) -> str:
 
 def _rank(columns: Sequence[Column]) -> exp.Expr:
     """The rank of a row among the rows of its unit, ordered by all visible columns."""
-    order: list[exp.Expr] = [_named(UNIT, _ALL)]
+    order: list[exp.Expr] = [_column(UNIT, _ALL)]
     for column in columns:
-        name = _named(column.name, _ALL)
+        name = _column(column.name, _ALL)
         missing = exp.If(this=exp.Is(this=name, expression=exp.Null()), true=exp.Literal.number(1))
         if not column.is_unit:
             order.append(exp.Case(ifs=[missing], default=exp.Literal.number(0)))
         if not column.is_unit and column.kind is not Kind.OPAQUE:
             order.append(name.copy())
     by = exp.Order(expressions=[exp.Ordered(this=each, nulls_first=False) for each in order])
-    return exp.Window(this=exp.RowNumber(), partition_by=[_named(UNIT, _ALL)], order=by)
+    return exp.Window(this=exp.RowNumber(), partition_by=[_column(UNIT, _ALL)], order=by)
 
 
-def _named(column: str, table: str) -> exp.Expr:
+def _column(column: str, table: str) -> exp.Expr:
     return exp.column(exp.to_identifier(column, quoted=True), exp.to_identifier(table, quoted=True))
 
 
