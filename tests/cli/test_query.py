@@ -432,7 +432,7 @@ def test_keys_take_the_type_of_their_column():
 
 
 @pytest.mark.parametrize(
-    ("expression", "keys", "shown"),
+    ("expression", "keys", "text"),
     [
         ("SUBSTR(region, 1, 1)", "N,S", ["N", "S"]),
         ("CAST(FLOOR(age) AS VARCHAR)", "30,31", ["30", "31"]),
@@ -442,7 +442,7 @@ def test_keys_take_the_type_of_their_column():
         ("DATE_TRUNC('month', day)", "2024-01-01,2024-02-01", ["2024-01-01", "2024-02-01"]),
     ],
 )
-def test_keys_of_an_expression_take_its_type(expression, keys, shown):
+def test_keys_of_an_expression_take_its_type(expression, keys, text):
     sql = f"SELECT {expression} AS k, COUNT(*) AS n FROM visits GROUP BY 1"
     words = (
         "visits.parquet",
@@ -457,7 +457,7 @@ def test_keys_of_an_expression_take_its_type(expression, keys, shown):
         f"k={keys}",
     )
     rows = json.loads(run("query", *words, "--keys", f"k={keys}", "--format", "json").stdout)["rows"]
-    assert [str(row["k"])[:10] for row in rows] == [str(key)[:10] for key in shown]
+    assert [str(row["k"])[:10] for row in rows] == [str(key)[:10] for key in text]
 
 
 def test_a_key_cannot_move_the_terminals_cursor():

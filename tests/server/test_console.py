@@ -239,8 +239,8 @@ def test_the_editor_has_a_link_to_the_question_and_saves_it_unasked(service, ada
     assert ada.find_form("/datasets/visits")["fields"]["sql"] == fields["sql"]  # nothing typed is lost
     ada.post("/datasets/visits/saved", {**form, "name": "Older than 4"})
     ada.get(next(link for link in ada.parsed.links if "?sql=" in link))
-    opened = ada.find_form("/datasets/visits")["fields"]
-    assert {name: opened[name] for name in fields} == fields
+    data = ada.find_form("/datasets/visits")["fields"]
+    assert {name: data[name] for name in fields} == fields
     assert service.budget(service.auth.sign_in("ada", PASSWORD), "visits").charges == before
 
 
@@ -248,9 +248,9 @@ def test_the_history_is_searched(ada):
     for age in (91, 92):
         ada.get("/datasets/visits")
         ada.submit("/datasets/visits", sql=f"{COUNT} WHERE age > {age}", epsilon="0.01", action="ask")
-    found = ada.get("/datasets/visits/history?containing=AGE+%3E+91").text
-    assert "age &gt; 91" in found
-    assert "age &gt; 92" not in found
+    result = ada.get("/datasets/visits/history?containing=AGE+%3E+91").text
+    assert "age &gt; 91" in result
+    assert "age &gt; 92" not in result
     assert "No question contains this" in ada.get("/datasets/visits/history?containing=nothing").text
 
 
@@ -337,8 +337,8 @@ def test_the_owner_pauses_one_person_and_revokes_a_token(service, olga):
     for user, status in (("bob", 503), ("ada", 200)):
         browser = Browser(service, user)
         browser.get("/datasets/visits")
-        asked = browser.submit("/datasets/visits", sql=f"{COUNT} WHERE age > 5", epsilon="0.01", action="ask")
-        assert asked.status_code == status
+        query = browser.submit("/datasets/visits", sql=f"{COUNT} WHERE age > 5", epsilon="0.01", action="ask")
+        assert query.status_code == status
     olga.get(here)
     olga.post(here, {"csrf": olga.csrf, "user": "bob", "action": "resume"})
     olga.post(here, {"csrf": olga.csrf, "token": secret.split("_")[1], "action": "revoke"})
