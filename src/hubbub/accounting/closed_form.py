@@ -184,6 +184,10 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
 
     >>> round(float(largest_mu(Fraction(1), Fraction(1, 10**6))), 4)
     0.2367
+
+    Guarantee: noise of σ = Δ/μ is (ε, δ)-private, with all rounding on the safe side.
+    Assumes: ε ≥ 0 and 0 < δ < 1.
+    Proof: docs/proofs/privacy-loss.md
     """
     reach = _tail_deviations(delta)
     # About ε = μ²/2 + μ·reach; but where ε is tiny, δ ≤ μ/√(2π) alone decides.

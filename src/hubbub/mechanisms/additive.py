@@ -362,6 +362,10 @@ def choose_additive_noise(
     >>> many = Sensitivity(30, linf=1)  # one unit moves thirty counts by one each
     >>> type(choose_additive_noise(sensitivity=many, epsilon=1, delta=1e-6, coordinates=30)).__name__
     'Gaussian'
+
+    Guarantee: that of the mechanism it returns; the choice looks at public numbers only.
+    Assumes: what that mechanism assumes.
+    Proof: docs/proofs/additive.md
     """
     laplace = Laplace.of(
         sensitivity=sensitivity,

@@ -338,10 +338,10 @@ def choose_partition_selection(
     """Return the geometric or the Gaussian selection, whichever keeps a key of fewer units half the time.
 
     Args: as in `GaussianPartitionSelection.of`.
+    Guarantee: that of the selection it returns; the choice looks at public numbers only.
+    Proof: docs/proofs/partition-selection.md
 
-    >>> one = choose_partition_selection(max_groups=1, epsilon=1, delta=1e-6)
-    >>> many = choose_partition_selection(max_groups=30, epsilon=1, delta=1e-6)
-    >>> [type(one).__name__, type(many).__name__]
+    >>> [type(choose_partition_selection(max_groups=n, epsilon=1, delta=1e-6)).__name__ for n in (1, 30)]
     ['TruncatedGeometricSelection', 'GaussianPartitionSelection']
     """
     one = TruncatedGeometricSelection.of(

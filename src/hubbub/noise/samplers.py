@@ -60,6 +60,10 @@ def uniform(bound: int, size: int | None = None) -> int | Integers:
 
     >>> 0 <= uniform(6) < 6
     True
+
+    Guarantee: exactly this law.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
     """
     bound = parse_integer(bound, "bound")
     bits = (bound - 1).bit_length()
@@ -98,6 +102,10 @@ def bernoulli(p: Number, size: int | None = None) -> bool | NDArray[np.bool_]:
 
     >>> bernoulli(Fraction(1, 1)), bernoulli(Fraction(0, 1))
     (True, False)
+
+    Guarantee: exactly this law.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
     """
     exact = parse_rational(p, "p")
     if not 0 <= exact <= 1:
@@ -116,6 +124,10 @@ def bernoulli_exp(x: Number, size: int | None = None) -> bool | NDArray[np.bool_
 
     >>> bernoulli_exp(0)
     True
+
+    Guarantee: exactly this law.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
     """
     return _flip_coins(partial(exp_neg, parse_nonnegative(x, "x")), size)
 
@@ -125,6 +137,10 @@ def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
 
     >>> bernoulli_exp_each(1, np.array([0, 10**12])).tolist()
     [True, False]
+
+    Guarantee: exactly this law.
+    Assumes: the bits of `entropy` are uniform and independent.
+    Proof: docs/proofs/samplers.md
     """
     exact = parse_nonnegative(x, "x")
     # survives: The least of a vector and 1 is as far below 0 as that of a vector and 0.

@@ -134,7 +134,12 @@ class PoissonSampler:
 
 @dataclass(frozen=True)
 class ShuffledSampling:
-    """In place of a sampling rate: shuffled lots of one size, from a public number of units."""
+    """In place of a sampling rate: shuffled lots of one size, from a public number of units.
+
+    Guarantee: that of `ShuffledSampler`, which is made of it.
+    Assumes: the number of units is public.
+    Proof: docs/proofs/dpsgd.md, "Shuffled lots"
+    """
 
     population: int
     lot_size: int

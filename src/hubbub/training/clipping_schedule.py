@@ -47,6 +47,10 @@ class AdaptiveClipping:
 
     >>> AdaptiveClipping(initial_norm=1.0, target_quantile=0.5)
     AdaptiveClipping(initial_norm=1.0, target_quantile=0.5, learning_rate=0.2, count_noise_stddev=None)
+
+    Guarantee: the noisy counts are in the loss of the run.
+    Assumes: what `make_private` assumes.
+    Proof: docs/proofs/dpsgd.md
     """
 
     initial_norm: Number

@@ -93,7 +93,12 @@ class TrainingRecord:
 
 
 class Trainer:
-    """A private training run: each iteration is one private step of the optimizers."""
+    """A private training run: each iteration is one private step of the optimizers.
+
+    Guarantee: all steps together are (ε, δ)-private with the ε of `epsilon`, charged before the first step.
+    Assumes: what `make_private` assumes of the model and its examples.
+    Proof: docs/proofs/dpsgd.md
+    """
 
     def __init__(
         self,
