@@ -9,13 +9,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["PACKAGES", "write_api_pages"]
+__all__ = ["PACKAGES", "list_public_names", "write_api_pages"]
 
 PACKAGES = {
     "hubbub": "Queries, mechanisms, budgets and releases: what most programs need.",
     "hubbub.mechanisms": "Noise, selection, partition selection, sparse vector and randomized response.",
     "hubbub.accounting": "Privacy losses, composition, filters, odometers and calibration.",
+    "hubbub.sql.plan": "Plans: what a query will cost and how wrong it will be.",
+    "hubbub.sql.result": "Released tables, with their intervals.",
     "hubbub.ledger": "Durable accounts.",
+    "hubbub.engines": "Tables as engines see them: columns and their kinds.",
     "hubbub.training": "DP-SGD in torch.",
     "hubbub.estimators": "Estimators with scikit-learn's interface.",
     "hubbub.audit": "Lower bounds of ε, by experiment.",
@@ -36,21 +39,58 @@ def write_api_pages(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for package, about in PACKAGES.items():
         module = importlib.import_module(package)
-        parts = [f"# `{package}`", about]
-        for name in sorted(_public_names(module), key=lambda name: (not name[0].isupper(), name.lower())):
-            parts += list(_describe(package, name, getattr(module, name)))
+        names = sorted(list_public_names(module), key=lambda name: (not name[0].isupper(), name.lower()))
+        parts = [f"# `{package}`", about, _overview(module, names)]
+        for name in names:
+            home = _find_home(package, name)
+            parts += [f"## `{name}`"]
+            parts += (
+                [f"Described in [`{home}`]({home}.md#{name.lower()})."]
+                if home != package
+                else _describe(package, name, getattr(module, name))
+            )
         (folder / f"{package}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _public_names(module: ModuleType) -> list[str]:
+def list_public_names(module: ModuleType) -> list[str]:
+    """The names that a package offers, without those of packages inside it."""
     return [name for name in module.__all__ if not inspect.ismodule(getattr(module, name))]
 
 
+def _find_home(package: str, name: str) -> str:
+    """The page that describes a name: `hubbub` offers names of other packages, too."""
+    others = [
+        other for other in PACKAGES if other != "hubbub" and name in importlib.import_module(other).__all__
+    ]
+    return others[0] if package == "hubbub" and others else package
+
+
+def _overview(module: ModuleType, names: list[str]) -> str:
+    """A table of all names: what each is, and where its guarantee is proved."""
+    rows = ["| name | what it is | proof |", "|---|---|---|"]
+    for name in names:
+        value = getattr(module, name)
+        text = (inspect.getdoc(value) or "") if inspect.isclass(value) or inspect.isroutine(value) else ""
+        first = re.split(r"\n\n|(?<=[.])\s", text.replace("|", "\\|"), maxsplit=1)[0].replace("\n", " ")
+        first = first or f"`{value!r}`"
+        found = _PROOF.search(text) or _PROOF.search("\n".join(_member_docstrings(value)))
+        proof = f"[{Path(found[1]).stem}](../{found[1]})" if found else ""
+        rows.append(f"| [`{name}`](#{name.lower()}) | {first} | {proof} |")
+    return "\n".join(rows)
+
+
+def _member_docstrings(value: Any) -> list[str]:
+    if not inspect.isclass(value):
+        return []
+    return [inspect.getdoc(_function(member)) or "" for _, member in _public_members(value)]
+
+
 def _describe(package: str, name: str, value: Any) -> Iterator[str]:
-    yield f"## `{name}`"
     if inspect.isclass(value) or inspect.isroutine(value):
         yield _signature(f"{package}.{name}", value)
         yield _render_docstring(value)
+    else:
+        yield f"```py\n{name} = {value!r}\n```"
     if inspect.isclass(value):
         for member, function in _public_members(value):
             yield f"### `{name}.{member}`"

@@ -1,7 +1,8 @@
 """Builds the site: `python website/build.py [FOLDER]` stages the pages in FOLDER, and Zensical renders them.
 
 Pages are plain Markdown in `docs/`, and read well without the site. Staging adds what is made from other
-files (the change log, the API reference, notebooks) and turns links to files outside of `docs/` into text.
+files (the change log, the API reference, notebooks), says on pages of reference for whom they are and what to
+read next, and turns links to files outside of `docs/` into text. Formulas become MathML (`formulas.py`).
 """
 
 import re
@@ -13,7 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from api_reference import write_api_pages
-from navigation import NAVIGATION
+from formulas import FormulaStore
+from navigation import NAVIGATION, READERS, list_pages
 from notebooks import make_notebook
 
 ROOT = Path(__file__).parents[1]
@@ -29,8 +31,13 @@ OUTSIDE = {
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def stage(folder: Path) -> Path:
-    """Copy all pages into a folder, ready for a site generator; return the folder of the pages."""
+def stage(folder: Path, formulas: FormulaStore) -> None:
+    """Copy all pages into a folder, ready for a site generator.
+
+    Args:
+        folder: Where they go, below `docs`; it is emptied first.
+        formulas: Takes the formulas of the pages, to be put back into what the generator makes.
+    """
     pages = folder / "docs"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("README.md"))
@@ -41,7 +48,9 @@ def stage(folder: Path) -> Path:
     write_api_pages(pages / "api")
     for page in sorted(pages.rglob("*.md")):
         original = originals.get(page, ROOT / "docs" / page.relative_to(pages))
-        page.write_text(_with_site_links(page, original, pages), encoding="utf-8")
+        text = formulas.take_out(page.read_text(encoding="utf-8"))
+        page.write_text(_with_site_links(text, page, original, pages), encoding="utf-8")
+    _frame_reference_pages(pages)
     for chapter in sorted((pages / "textbook").glob("[0-9]*.md")):
         make_notebook(chapter, chapter.with_suffix(".ipynb"))
         with chapter.open("a", encoding="utf-8") as page:
@@ -53,10 +62,9 @@ def stage(folder: Path) -> Path:
         re.sub(r"^nav = \[.*?^\]\n", lambda _: menu, frame, count=1, flags=re.DOTALL | re.MULTILINE),
         encoding="utf-8",
     )
-    return pages
 
 
-def _with_site_links(page: Path, original: Path, pages: Path) -> str:
+def _with_site_links(text: str, page: Path, original: Path, pages: Path) -> str:
     """The text of a page whose links work on the site."""
 
     def convert(match: re.Match[str]) -> str:
@@ -74,7 +82,35 @@ def _with_site_links(page: Path, original: Path, pages: Path) -> str:
             return f"[{words}]({_relative(inside, page.parent)}{anchor})"
         return match[0]
 
-    return _LINK.sub(convert, page.read_text(encoding="utf-8"))
+    return _LINK.sub(convert, text)
+
+
+def _frame_reference_pages(pages: Path) -> None:
+    """Pages that are looked up, or made from code, get the first and the last lines that all others have."""
+    order = [
+        name
+        for item in list_pages()
+        for name in (
+            sorted(f"{item}{page.name}" for page in (pages / item).glob("*.md"))
+            if item.endswith("/")
+            else [item]
+        )
+    ]
+    for number, name in enumerate(order):
+        reader = READERS.get(name) or READERS.get(f"{name.split('/', maxsplit=1)[0]}/")
+        if reader is None:
+            continue
+        page, follower = pages / name, pages / order[(number + 1) % len(order)]
+        heading, text = page.read_text(encoding="utf-8").split("\n", maxsplit=1)
+        minutes = max(1, round(len(text.split()) / 200))
+        length = "1 minute for each name" if reader.is_looked_up else f"{minutes} minute{'s' * (minutes > 1)}"
+        links = [
+            (follower, _title(follower)),
+            *((pages / name, title) for name, title in reader.onward.items()),
+        ]
+        ending = " · ".join(f"[{title}]({_relative(target, page.parent)})" for target, title in links)
+        ending = "" if "\n## Next" in text else f"\n## Next\n\n{ending}\n"
+        page.write_text(f"{heading}\n\n*For {reader.who}; {length}.*\n{text}{ending}", encoding="utf-8")
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -114,7 +150,8 @@ def _title(page: Path) -> str:
 def main() -> None:
     """Stage and render."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build"
-    stage(folder)
+    formulas = FormulaStore()
+    stage(folder, formulas)
     zensical = Path(sys.executable).parent / "zensical"
     done = subprocess.run(
         [zensical, "build", "--clean"], cwd=folder, capture_output=True, text=True, check=False
@@ -122,6 +159,7 @@ def main() -> None:
     words = done.stdout + done.stderr
     if done.returncode or "warning" in words.lower():
         sys.exit(f"the site was not built:\n{words}")
+    formulas.put_back(folder / "site")
     print(folder / "site" / "index.html")
 
 

@@ -1,8 +1,9 @@
 """The site's pages in the order in which they are read. `website/build.py` makes the menu of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-__all__ = ["NAVIGATION", "list_pages"]
+__all__ = ["NAVIGATION", "READERS", "Reader", "list_pages"]
 
 Section = Mapping[str, str]
 
@@ -21,7 +22,6 @@ NAVIGATION: Mapping[str, str | Section] = {
         "From OpenDP": "tutorials/from-opendp.md",
         "From Tumult or PipelineDP": "tutorials/from-tumult-and-pipelinedp.md",
     },
-    "Textbook": "textbook/",
     "How-to": {
         "Ask queries": "queries.md",
         "Keep a ledger": "ledger.md",
@@ -35,6 +35,7 @@ NAVIGATION: Mapping[str, str | Section] = {
         "Ask a server from psql, notebooks, DBeaver": "serve-clients.md",
     },
     "Explanation": {
+        "Textbook": "textbook/",
         "Theory: statement, code, test": "theory.md",
         "Pitfalls": "pitfalls.md",
         "Threats": "threats.md",
@@ -49,11 +50,42 @@ NAVIGATION: Mapping[str, str | Section] = {
         "Python API": "api/",
         "Benchmarks": "benchmarks.md",
         "Architecture": "architecture.md",
+        "Contributing": "contributing.md",
+        "Security": "security.md",
         "Changes": "changelog.md",
     },
     "Glossary": "glossary.md",
 }
 """Title → page, or section → its pages. A page that ends in / is a folder: all its pages, by their titles."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """For whom a page is, whether it is looked up rather than read, and where to go on."""
+
+    who: str
+    is_looked_up: bool = False
+    onward: Mapping[str, str] = field(default_factory=dict)
+
+
+_MAP = {"theory.md": "The theory map"}
+_WORDS = {"glossary.md": "The glossary"}
+READERS: Mapping[str, Reader] = {
+    "proofs/": Reader("an auditor or a mathematician who checks a claim", onward=_MAP),
+    "decisions/": Reader(
+        "somebody who wonders why it is done like this", onward={"architecture.md": "Architecture"}
+    ),
+    "api/": Reader("a programmer", is_looked_up=True, onward=_WORDS),
+    "cli.md": Reader("somebody at a shell", is_looked_up=True, onward={"queries.md": "Queries"}),
+    "functions.md": Reader("somebody who writes SQL", is_looked_up=True, onward={"queries.md": "Queries"}),
+    "benchmarks.md": Reader("somebody who compares tools", onward={"scale.md": "Large tables"}),
+    "architecture.md": Reader("somebody who changes the code"),
+    "contributing.md": Reader("somebody who sends a change"),
+    "security.md": Reader("somebody who found a privacy bug"),
+    "changelog.md": Reader("somebody who upgrades"),
+    "glossary.md": Reader("everybody", is_looked_up=True, onward=_MAP),
+}
+"""Readers of pages, or of all pages of a folder, that do not say so themselves."""
 
 
 def list_pages(section: str | Section | None = None) -> Sequence[str]:

@@ -1,6 +1,9 @@
 """The site builds: all pages are in its menu, all links lead somewhere, nothing comes from another host."""
 
 import html.parser
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "website"))
 
-from api_reference import PACKAGES  # noqa: E402
+from api_reference import PACKAGES, list_public_names  # noqa: E402
 from build import OUTSIDE  # noqa: E402
+from formulas import FormulaStore, convert_formula  # noqa: E402
 from navigation import list_pages  # noqa: E402
 from pictures import draw_all  # noqa: E402
 
@@ -74,17 +78,59 @@ def test_site_loads_nothing_from_another_host(site):
 
 
 @pytest.mark.slow
-def test_every_public_name_is_in_the_reference(site):
-    import hubbub
+def test_every_page_says_for_whom_it_is_and_what_to_read_next(site):
+    for page, content in site.items():
+        if page.name != "404.html":
+            text = page.read_text(encoding="utf-8")
+            length = r"(about )?\d+ (minutes?|seconds)( for each name)?"
+            assert re.search(rf"<p><em>For [^<]+; {length}\.</em>", text), page
+            assert "next" in content.places, page
 
-    (page,) = (path for path in site if path.parent.name == "hubbub" and path.parent.parent.name == "api")
-    assert {name.lower() for name in hubbub.__all__ if name.isidentifier()} - site[page].places <= {
-        "audit",
-        "estimators",
-        "training",
-        "__version__",
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_in_the_reference(site, package):
+    (page,) = (path for path in site if path.parts[-3:-1] == ("api", package))
+    names = list_public_names(importlib.import_module(package))
+    assert {name.lower() for name in names} <= site[page].places
+
+
+def test_every_package_with_public_names_has_a_reference():
+    folders = (ROOT / "src" / "hubbub").glob("*/__init__.py")
+    packages = {
+        f"hubbub.{path.parent.name}" for path in folders if "__all__" in path.read_text(encoding="utf-8")
     }
-    assert len(PACKAGES) > 5
+    assert packages - {"hubbub.cli"} <= set(PACKAGES)
+
+
+@pytest.mark.parametrize("package", ["hubbub.mechanisms", "hubbub.noise", "hubbub.estimators"])
+def test_names_that_draw_noise_state_their_guarantee_and_their_proof(package):
+    module = importlib.import_module(package)
+    for name in set(list_public_names(module)) - {"Estimate", "Mechanism", "from_json", "MAX_SCALE"}:
+        text = inspect.getdoc(getattr(module, name))
+        assert "Guarantee:" in text, name
+        assert "Proof: docs/proofs/" in text, name
+
+
+def test_formulas_are_mathml_outside_of_code(tmp_path):
+    store = FormulaStore()
+    text = store.take_out("Let $x_1 < 2$; `$HOME$`.\n\n```sh\necho $A $B\n```\n\n$$\\sum_{k \\ge 1} q^k$$\n")
+    assert "`$HOME$`" in text
+    assert "echo $A $B" in text
+    assert text.count("$") == 4
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    (tmp_path / "search.json").write_text(text, encoding="utf-8")
+    store.put_back(tmp_path)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<msub><mi>x</mi><mn>1</mn></msub><mo form="infix">&lt;</mo>' in page
+    assert '<math display="block">' in page
+    assert "Let x1&lt;2; " in (tmp_path / "search.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("tex", [r"\unknown x", r"\frac{1}{2", r"x_"])
+def test_formula_that_cannot_be_drawn_stops_the_build(tex):
+    with pytest.raises(ValueError, match="formula"):
+        convert_formula(tex)
 
 
 def test_every_page_is_in_the_menu_once():
