@@ -73,8 +73,8 @@ def _overview(module: ModuleType, names: list[str]) -> str:
         text = (inspect.getdoc(value) or "") if inspect.isclass(value) or inspect.isroutine(value) else ""
         first = re.split(r"\n\n|(?<=[.])\s", text.replace("|", "\\|"), maxsplit=1)[0].replace("\n", " ")
         first = first or f"`{value!r}`"
-        found = _PROOF.search(text) or _PROOF.search("\n".join(_member_docstrings(value)))
-        proof = f"[{Path(found[1]).stem}](../{found[1]})" if found else ""
+        place = _PROOF.search(text) or _PROOF.search("\n".join(_member_docstrings(value)))
+        proof = f"[{Path(place[1]).stem}](../{place[1]})" if place else ""
         rows.append(f"| [`{name}`](#{name.lower()}) | {first} | {proof} |")
     return "\n".join(rows)
 

@@ -152,13 +152,13 @@ class _Parser:
 
     def items(self, until: str = "") -> list[str]:
         """All that follows, up to a closing token."""
-        found: list[str] = []
+        collected: list[str] = []
         while self._peek() != until:
             if not self._peek():
                 self._fail(f"{until} is missing")
-            found.append(self._scripted())
+            collected.append(self._scripted())
         self._at += 1
-        return found
+        return collected
 
     def _scripted(self) -> str:
         """One item with what hangs below and above it."""
@@ -249,10 +249,10 @@ class _Parser:
         self._at = close + 1
         # Spaces are no tokens: look the text up where it stands in the formula.
         pattern = r"\{(\s*" + r"\s*".join(map(re.escape, inside)) + r"\s*)\}"
-        found = re.search(pattern, self._tex)
-        if found is None:
-            self._fail("a text that cannot be found")
-        return found[1] if found else ""
+        place = re.search(pattern, self._tex)
+        if place is None:
+            self._fail("a text without its end")
+        return place[1] if place else ""
 
     def _peek(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""

@@ -68,6 +68,6 @@ def test_search_finds_a_chapter(site, page):
     page.goto(url, wait_until="networkidle")
     page.keyboard.press("/")
     page.locator("input:visible").first.fill("randomized response")
-    found = page.locator("a:visible", has_text="3. Randomized response").first
-    found.click()
+    result = page.locator("a:visible", has_text="3. Randomized response").first
+    result.click()
     page.wait_for_url("**/textbook/03-randomized-response/**")
