@@ -16,8 +16,6 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from hubbub.errors import InvalidInput
 
 __all__ = [
@@ -67,7 +65,7 @@ def parse_rational(value: Any, name: str) -> Fraction:
     if type(value) is Fraction:
         return _limit_bits(value, name)
     _check(value, name)
-    if isinstance(value, (float, np.floating)):
+    if isinstance(value, float) or _is_numpy(value, "floating"):
         # The shortest decimal that prints as this double: what the person typed.
         return Fraction(repr(float(value)))
     return _limit_bits(_to_fraction(value), name)
@@ -80,7 +78,7 @@ def parse_exact(value: Any, name: str) -> Fraction:
     False
     """
     _check(value, name)
-    if isinstance(value, (float, np.floating)):
+    if isinstance(value, float) or _is_numpy(value, "floating"):
         return Fraction(float(value))
     return _limit_bits(_to_fraction(value), name)
 
@@ -300,14 +298,21 @@ def _format(value: float | Fraction, context: Context) -> str:
     return f"{mantissa}e{int(power)}"
 
 
+def _is_numpy(value: Any, *types: str) -> bool:
+    """Whether a value is of one of the types of numpy, which is loaded if there is such a value."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, tuple(getattr(numpy, name) for name in types))
+
+
 def _check(value: Any, name: str) -> None:
     """Refuse anything but one finite real number of a type that converts without rounding; show no value."""
-    kinds = (numbers.Rational, float, np.floating, Decimal)
+    is_known = isinstance(value, (numbers.Rational, float, Decimal)) or _is_numpy(value, "floating")
     # numpy calls a time span an integer, and NaT would pass for one.
     if (
-        isinstance(value, (bool, np.bool_, np.timedelta64))
-        or not isinstance(value, kinds)
-        or (isinstance(value, np.floating) and value.itemsize > 8)
+        isinstance(value, bool)
+        or _is_numpy(value, "bool_", "timedelta64")
+        or not is_known
+        or (_is_numpy(value, "floating") and value.itemsize > 8)
     ):
         raise invalid_number(
             name,

@@ -203,3 +203,10 @@ def test_file_has_no_roles_to_admit(account):
     assert run("ledger", "admit", "rita", "--role", "reader", *LEDGER).stderr.startswith(
         "the ledger is a file"
     )
+
+
+def test_help_is_shown_before_engines_and_numpy_are_loaded():
+    """To import them takes longer than the shell has to start."""
+    code = "import sys, hubbub.cli.query; print({'numpy', 'duckdb', 'sqlglot'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "set()\n"

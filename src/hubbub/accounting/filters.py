@@ -441,7 +441,7 @@ class PrivacyFilter:
             why=f"of epsilon {format_down(self.epsilon)} and delta {format_down(self.delta)} "
             f"there is room for {' or '.join(fits) or 'nothing'}, "
             f"and for a delta of {format_down(remaining.delta)}",
-            fix="add more noise, or charge an account with a larger budget",
+            fix="pass a smaller {epsilon}, add more noise, or charge an account with a larger budget",
         )
 
 

@@ -1,4 +1,7 @@
-"""Options of the commands that open data: which rows, for whom, who pays, and what is asked of them."""
+"""Options of the commands that open data: which rows, for whom, who pays, and what is asked of them.
+
+What opens data is imported where it is used, so that help is shown at once.
+"""
 
 import dataclasses
 import inspect
@@ -26,17 +29,14 @@ from hubbub.cli.options import (
     parse_types,
 )
 from hubbub.cli.terminal import print_note
-from hubbub.config_lookup import find_config
-from hubbub.config_values import ROW
 from hubbub.engine_lookup import is_database, is_server
-from hubbub.engines.file_endings import name_of_file
 from hubbub.errors import InvalidInput
-from hubbub.unit import Window
 
 if TYPE_CHECKING:
     from hubbub.config import Config
     from hubbub.dataset import Dataset
     from hubbub.sql.composite_plan import AnyPlan
+    from hubbub.unit import Window
 
 __all__ = ["DatasetOptions", "QueryOptions", "with_options"]
 
@@ -233,10 +233,14 @@ class DatasetOptions:
         name = names[0] if names else None
         if not others:
             return self.file, name
+        from hubbub.engines.file_endings import name_of_file
+
         return {name or name_of_file(self.file): self.file, **others}, None
 
     def find_config(self) -> "Config | None":
         """The declaration of what is opened, if there is one."""
+        from hubbub.config_lookup import find_config
+
         return None if is_server(self.file) else find_config(self._data_and_table()[0])
 
     def open_dataset(self, *, population: str | None = None) -> "Dataset":
@@ -251,7 +255,7 @@ class DatasetOptions:
             raise InvalidInput(
                 "--unit is missing",
                 why="it says who is protected",
-                fix=f"add --unit with the column that identifies people, or --unit {ROW} if each row is one "
+                fix="add --unit with the column that identifies people, or --unit row if each row is one "
                 "person; hubbub init declares it once",
             )
         data, table = self._data_and_table()
@@ -432,7 +436,7 @@ def _parse_limit(text: str | None, name: str) -> int | None:
     return None if text is None else parse_count(text, name)
 
 
-def _parse_window(text: str, declared: "Config | None") -> Window | str:
+def _parse_window(text: str, declared: "Config | None") -> "Window | str":
     """A period of the declared column, or a column and a period: day=2026-11."""
     column, equals, period = text.partition("=")
     if not equals and (declared is None or declared.window is None):
@@ -441,4 +445,6 @@ def _parse_window(text: str, declared: "Config | None") -> Window | str:
             why="a date in each row decides which window it is in",
             fix="write --window day=2026-11, or declare window in hubbub.toml",
         )
+    from hubbub.unit import Window
+
     return Window.of(column, period) if equals else text

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from hubbub.accounting.budget import LARGE_EPSILON, refuse_large_delta
 from hubbub.errors import InvalidInput
 from hubbub.numbers import (
     format_nearest,
@@ -57,9 +56,7 @@ Population = Annotated[
 ]
 LargeEpsilon = Annotated[
     bool,
-    typer.Option(
-        "--allow-large-epsilon", help=f"Allow an ε above {LARGE_EPSILON}, which protects almost nobody."
-    ),
+    typer.Option("--allow-large-epsilon", help="Allow an ε above 20, which protects almost nobody."),
 ]
 
 
@@ -119,6 +116,8 @@ def parse_delta(delta: str) -> Fraction:
 
 def parse_allowed_delta(delta: str, population: str | None, *, promised: bool = True) -> Fraction:
     """Parse a δ and check that it may be spent; any δ is allowed where nothing is promised."""
+    from hubbub.accounting.budget import refuse_large_delta
+
     typed = parse_delta(delta)
     if promised or population is not None:
         refuse_large_delta(typed, None if population is None else parse_count(population, "population"))

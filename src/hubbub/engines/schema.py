@@ -165,10 +165,14 @@ class Table:
         for column in self.columns:
             if column.name.lower() == name.lower():
                 return column
+        names = ", ".join(column.name for column in self.columns)
+        separator = next((sign for sign in ";\t|" if len(self.columns) == 1 and sign in names), None)
         raise InvalidInput(
             f"there is no column {name!r} in {self.name}",
-            why="queries and declarations can only name its columns",
-            fix=f"use one of: {', '.join(column.name for column in self.columns)}",
+            why="queries and declarations can only name its columns"
+            if separator is None
+            else f"its one column, {names!r}, seems to hold several, separated by {separator!r}",
+            fix=f"use one of: {names}" if separator is None else f"declare the separator {separator!r}",
         )
 
 
@@ -203,10 +207,11 @@ def parse_bounds(bounds: Any, name: str) -> Bounds:
         bounds = [(date(end.year, end.month, end.day) - _EPOCH).days for end in bounds]
     low, high = parse_rational(bounds[0], f"low of {name}"), parse_rational(bounds[1], f"high of {name}")
     if low >= high:
+        how, advice = ("above", "the smaller one first") if low > high else ("equal to", "two that differ")
         raise InvalidInput(
-            f"the lower bound of {name} is {'above' if low > high else 'equal to'} its upper bound",
+            f"the lower bound of {name} is {how} its upper bound",
             why="values are clamped between them",
-            fix=f"pass the smaller one first, as {{bounds={name}=0:100}}",
+            fix=f"pass {advice}, as {{bounds={name}=0:100}}",
         )
     if not are_bounds_usable((low, high)):
         raise InvalidInput(
@@ -325,9 +330,9 @@ def parse_group_keys(keys: Any, name: str, kind: Kind) -> Sequence[Key]:
         is_distinct = len(set(values)) == len(values)
     if not values or not is_distinct:
         raise InvalidInput(
-            f"the keys of {name} are empty, or not distinct",
+            f"the keys of {name} are {'not distinct' if values else 'empty'}",
             why="each group key is one row of the result",
-            fix="list each key once",
+            fix="list each key once" if values else "list them, or leave them out to select them privately",
         )
     return values
 

@@ -159,7 +159,7 @@ class SQLiteStore:
         try:
             connection = self._take_connection()
         except _FAILURES as problem:
-            raise _store_error(problem) from None
+            raise _store_error(problem, self.path) from None
         try:
             connection.execute(begin)
             transaction = _SQLiteTransaction(connection)
@@ -176,7 +176,7 @@ class SQLiteStore:
             with suppress(sqlite3.Error):
                 connection.close()
             if isinstance(problem, _FAILURES):
-                raise _store_error(problem) from None
+                raise _store_error(problem, self.path) from None
             raise
         self._idle_connections.append(connection)
         if head is not None:
@@ -220,7 +220,7 @@ class SQLiteStore:
                 connection.close()
                 raise
         except _FAILURES as problem:
-            raise _store_error(problem) from None
+            raise _store_error(problem, self.path) from None
         self._idle_connections.append(connection)
         self._file.has_log = True
 
@@ -337,7 +337,7 @@ def create_file(
         descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)  # mode 0600
         os.close(descriptor)
     except OSError as problem:
-        raise _store_error(problem) from None
+        raise _store_error(problem, path) from None
     temporary = Path(temporary_name)
     try:
         with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
@@ -357,7 +357,7 @@ def create_file(
     except FileExistsError:
         raise
     except (OSError, sqlite3.Error) as problem:
-        raise _store_error(problem) from None
+        raise _store_error(problem, path) from None
     finally:
         for ending in _SUFFIXES:
             temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
@@ -421,7 +421,7 @@ def _quote(path: Path) -> str:
     return quote(str(path))
 
 
-def _store_error(problem: BaseException) -> LedgerFailed:
+def _store_error(problem: BaseException, path: Path) -> LedgerFailed:
     if "locked" in str(problem) or "busy" in str(problem):
         return LedgerFailed(
             "the ledger was locked by others for too long",
@@ -430,12 +430,12 @@ def _store_error(problem: BaseException) -> LedgerFailed:
         )
     if "not a database" in str(problem):
         return LedgerFailed(
-            "the file given as the ledger is not a ledger",
+            f"{path.name}, given as the ledger, is not one",
             why="it has another format",
             fix="pass the path of a ledger, or of a file that does not exist yet",
         )
     return LedgerFailed(
-        f"the ledger's file cannot be used ({type(problem).__name__})",
+        f"the ledger {path.name} cannot be used ({type(problem).__name__})",
         why="nothing runs unless its charge is on the disk",
         fix="check that the disk has room, that the file is writable, and that `hubbub ledger verify` is OK",
     )

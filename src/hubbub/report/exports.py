@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.report.pages import html_text, markdown_text, render_page
 from hubbub.report.tables import describe_facts, format_rows
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hubbub.sql.post_processing import ResultColumn
     from hubbub.sql.result import Result
 
@@ -81,6 +81,8 @@ def shown_cells(result: "Result") -> dict[str, list[Any]]:
 
     A missing value, and the end of an interval that is open there, is None.
     """
+    import numpy as np  # here, so that the shell's help is shown without it
+
     cells: dict[str, list[Any]] = {}
     for column in result.columns:
         if column.low is None or column.high is None:
@@ -103,8 +105,10 @@ def shown_cells(result: "Result") -> dict[str, list[Any]]:
     return cells
 
 
-def _decimal_scale(width: NDArray[np.float64]) -> NDArray[np.float64]:
+def _decimal_scale(width: "NDArray[np.float64]") -> "NDArray[np.float64]":
     """The power of ten to which a number of this half-width is rounded: a digit beyond the first in doubt."""
+    import numpy as np
+
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = 1 - np.floor(np.log10(width))
     digits = np.where(np.isfinite(digits), np.clip(digits, 0, _MAX_DECIMALS), 0)

@@ -131,7 +131,7 @@ def _column(node: exp.Expr, scope: Scope) -> TypedExpression:
     assert isinstance(node, exp.Column)
     if node.args.get("db") or node.args.get("catalog") or isinstance(node.this, exp.Star):
         raise unsupported_here(node)
-    return scope.find(node.name, node.table or None)
+    return scope.find(node.name, node.table or None, is_quoted=bool(getattr(node.this, "quoted", False)))
 
 
 def _paren(node: exp.Expr, scope: Scope) -> TypedExpression:

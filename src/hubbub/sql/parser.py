@@ -224,7 +224,9 @@ def parse(text: str) -> tuple[exp.Expr, Options]:
     """Return the syntax tree of one statement, and the options of WITH DIFFERENTIAL_PRIVACY."""
     if not isinstance(text, str) or not text.strip() or len(text) > _MAX_LENGTH or not is_valid_text(text):
         raise InvalidInput(
-            "the query is not a text, is empty, or too long",
+            "the query is empty"
+            if isinstance(text, str) and not text.strip()
+            else "the query is not a text, or too long",
             why="it must be one SELECT statement",
             fix="write one SELECT of at most 100,000 characters",
         )

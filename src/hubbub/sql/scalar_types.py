@@ -88,8 +88,11 @@ class Scope:
         columns = (column for source in self.sources.values() for column in source)
         return any(column.name.lower() == name.lower() for column in columns)
 
-    def find(self, name: str, table: str | None) -> TypedExpression:
-        """The column of this name, in this table or in the only one that has it."""
+    def find(self, name: str, table: str | None, *, is_quoted: bool = False) -> TypedExpression:
+        """The column of this name, in this table or in the only one that has it.
+
+        A name in double quotes may be meant as a text.
+        """
         if table is not None and table.lower() not in {alias.lower() for alias in self.sources}:
             raise InvalidInput(
                 f"there is no table {table!r} here", why="it is not in the FROM", fix="name it in the FROM"
@@ -126,7 +129,8 @@ class Scope:
         raise InvalidInput(
             f"there is no column {name!r}",
             why="only declared columns can be asked about",
-            fix=f"use one of: {', '.join(there)}",
+            fix=f"use one of: {', '.join(there)}"
+            + ("; a text is in single quotes, as 'North'" if is_quoted and table is None else ""),
         )
 
 
@@ -146,7 +150,12 @@ def unsupported_here(node: exp.Expr) -> HubbubError:
     return Unsupported(f"{name} is not supported here", why=why, fix=fix)
 
 
-_SQL_NAMES = {"TIME_TO_STR": "STRFTIME", "STR_TO_TIME": "STRPTIME", "REGEXP_LIKE": "REGEXP_MATCHES"}
+_SQL_NAMES = {
+    "GROUP_CONCAT": "STRING_AGG",
+    "REGEXP_LIKE": "REGEXP_MATCHES",
+    "STR_TO_TIME": "STRPTIME",
+    "TIME_TO_STR": "STRFTIME",
+}
 """Functions that the parser calls by other names than SQL."""
 
 
