@@ -190,7 +190,7 @@ def test_failing_engine_reveals_nothing_and_stays_charged(tmp_path):
     path.unlink()
     with pytest.raises(EngineFailed) as caught:
         plan.run()
-    assert "is not as it was" in str(caught.value)
+    assert "has changed since it was opened" in str(caught.value)
     assert not data.account.receipts  # that it is gone is seen before the charge
     with mock.patch.object(engine_of(data), "check_unchanged"), pytest.raises(EngineFailed) as caught:
         plan.run()
