@@ -89,6 +89,9 @@ SOURCES = {
 }
 HELD_BACK = {f"held_back_{source}": world for source, world in SOURCES.items() if source != "tpch"}
 """Queries that were written before the constructs they use were built, and are not tuned on."""
+FRESH = {f"fresh_{source}": world for source, world in SOURCES.items() if source != "tpch"}
+"""Queries that were written against the finished code, which had not seen any of them."""
+ALL = {**SOURCES, **HELD_BACK, **FRESH}
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ def make_plan(data: hb.Dataset, query: Written, **options):
 
 def classify(query: Written, *, verbose: bool = False) -> tuple[str, str]:
     """The class of a query, and what was said of it."""
-    data, theirs = open_data({**SOURCES, **HELD_BACK}[query.source])
+    data, theirs = open_data(ALL[query.source])
     is_rough = "approx" in query.flags
     try:
         try:
@@ -250,15 +253,16 @@ def classify(query: Written, *, verbose: bool = False) -> tuple[str, str]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--source", choices=[*SOURCES, *HELD_BACK])
+    options.add_argument("--source", choices=[*ALL])
     options.add_argument("--held-back", action="store_true", help="the queries that are held back")
+    options.add_argument("--fresh", action="store_true", help="the queries that were written last")
     options.add_argument("--verbose", action="store_true")
     chosen = options.parse_args()
     by_source: dict[str, Counter] = defaultdict(Counter)
     by_construct: dict[str, Counter] = defaultdict(Counter)
-    worlds = HELD_BACK if chosen.held_back else SOURCES
+    worlds = HELD_BACK if chosen.held_back else FRESH if chosen.fresh else SOURCES
     for source in [chosen.source] if chosen.source else worlds:
-        open_data({**SOURCES, **HELD_BACK}[source])
+        open_data(ALL[source])
         for query in read(source):
             try:
                 name, message = classify(query, verbose=chosen.verbose)

@@ -236,6 +236,49 @@ SPELLINGS = (
     ),
 )
 """What is rewritten before it is analyzed, and windows of one unit."""
+OUTER = (
+    "(SELECT u, t.g, s.h, t.x, s.y, t.b, s.d FROM t FULL JOIN s USING (u)) AS t",
+    "(SELECT u, t.g, s.h, t.x, s.y, t.b, s.d FROM t FULL JOIN s USING (u, g) WHERE s.x > 0 OR t.b) AS t",
+    "(SELECT u, t.g, s.h, t.x, s.y, t.b, s.d FROM t FULL JOIN s USING (u) FULL JOIN t AS r USING (u)) AS t",
+    "t FULL JOIN s ON t.u = s.u AND t.g = s.g AND s.x > 1 AND t.b",
+    "t FULL OUTER JOIN (SELECT u, SUM(x) AS a FROM s GROUP BY u) AS q ON q.u = t.u AND t.x = q.a",
+    "p RIGHT JOIN t ON t.g = p.g",
+    "s JOIN p ON s.g = p.g RIGHT JOIN t ON t.u = s.u",
+    "(SELECT u, t.g, s.h, t.x, s.y, t.b, s.d FROM s RIGHT JOIN t USING (u)) AS t",
+    (
+        "(SELECT t.u, t.g, s.h, t.x, r.y, t.b, s.d FROM t LEFT JOIN s ON t.u = s.u "
+        "LEFT JOIN s AS r ON s.u = r.u) AS t"
+    ),
+)
+"""Outer joins of protected tables, and those that keep their rows."""
+SUB_QUERIES = (
+    "(SELECT * FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.u = t.u AND s.x < t.x)) AS t",
+    "(SELECT * FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.u = t.u AND s.g = t.g AND s.h <> t.h)) AS t",
+    "(SELECT * FROM t WHERE t.b OR EXISTS (SELECT 1 FROM s WHERE s.u = t.u AND s.b)) AS t",
+    "(SELECT * FROM t WHERE t.h > 0 OR g IN (SELECT g FROM p WHERE w > 2)) AS t",
+    "(SELECT * FROM t WHERE x >= (SELECT AVG(x) FROM s WHERE s.u = t.u)) AS t",
+    "(SELECT * FROM t WHERE x < (SELECT AVG(w) FROM p)) AS t",
+    "(SELECT u, g, (SELECT COUNT(*) FROM s WHERE s.u = t.u AND s.g = t.g) AS h, x, y, b, d FROM t) AS t",
+    (
+        "(SELECT t.* FROM t JOIN (SELECT g, SUM(w) AS total FROM p GROUP BY g) AS q "
+        "ON q.g = t.g AND total > t.x) AS t"
+    ),
+    "(SELECT DISTINCT ON (u) u, g, h, x, y, b, d FROM t ORDER BY u, x DESC) AS t",
+    (
+        "(SELECT u, MAX(g) || 'x' AS g, MAX(h) - MIN(h) AS h, SUM(x) / COUNT(*) AS x, "
+        "COUNT_IF(b) + COUNT(*) FILTER (WHERE y > 0) AS y, BOOL_OR(b) AS b, MIN(d) + 3 AS d "
+        "FROM t GROUP BY u) AS t"
+    ),
+    (
+        "(SELECT u, CASE WHEN LAG(g) OVER (PARTITION BY u ORDER BY h) = g THEN 'a' ELSE g END AS g, h, "
+        "SUM(x) OVER (PARTITION BY u ORDER BY h ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS x, "
+        "x - LAG(y, 1, 2) OVER (PARTITION BY u ORDER BY x) AS y, "
+        "LAST_VALUE(b) OVER w AS b, FIRST_VALUE(d) OVER w AS d FROM t "
+        "WINDOW w AS (PARTITION BY u ORDER BY y ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS t"
+    ),
+)
+"""Sub-queries that become joins, expressions of a unit's aggregates, and frames of windows."""
+SPELLINGS += OUTER + SUB_QUERIES
 AGGREGATES = (
     "COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.x)", "COUNT(DISTINCT t.g)", "SUM(t.x)", "SUM(t.y)",
     "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "CORR(t.x, t.h)",

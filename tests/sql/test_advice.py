@@ -20,7 +20,7 @@ def data():
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT i AS u, i + 0.5 AS x, i % 3 AS y, ['a', 'b'][1 + i % 2] AS s, "
-        "DATE '2024-01-01' + CAST(i AS INTEGER) AS d, TIMESTAMP '2024-01-01' AS m, i > 3 AS b FROM range(9) r(i);"
+        "DATE '2024-01-01' + CAST(i AS INTEGER) AS d, TIMESTAMP '2024-01-01' AS m, i > 3 AS b, ['a', 'b'] AS tags FROM range(9) r(i);"
         "CREATE TABLE v AS SELECT * FROM t; CREATE TABLE p AS SELECT 'a' AS s, 1.5 AS w"
     )
     tables = {name: connection.sql(f"FROM {name}").to_arrow_table() for name in ("t", "v")}
@@ -53,7 +53,11 @@ ADVICE = {
     "write LOG(2, x), LN(x) or LOG10(x)": ("SELECT COUNT(LOG(y, x)) AS n FROM t", "SELECT COUNT(LOG(2, x)) AS n, COUNT(LN(x)) AS l, COUNT(LOG10(x)) AS m FROM t"),
     "write WIDTH_BUCKET(x, 0, 100, 10)": ("SELECT COUNT(WIDTH_BUCKET(x, 5, 5, 2)) AS n FROM t", "SELECT COUNT(WIDTH_BUCKET(x, 0, 100, 10)) AS n FROM t"),
     "write ISOWEEK, or WEEK(MONDAY)": (GOOGLE + "COUNT(DATE_TRUNC(d, WEEK)) AS n FROM t", GOOGLE + "COUNT(DATE_TRUNC(d, ISOWEEK)) AS n, COUNT(DATE_TRUNC(d, WEEK(MONDAY))) AS m FROM t"),
-    "write an inner join, or a LEFT JOIN from the protected table to a public one": ("SELECT COUNT(*) AS n FROM p LEFT JOIN t ON p.s = t.s", "SELECT COUNT(*) AS n FROM t LEFT JOIN p ON p.s = t.s"),
+    "write FROM t CROSS JOIN UNNEST(t.tags) AS u(tag), with the table that has the list": ("SELECT COUNT(*) AS n FROM t CROSS JOIN UNNEST(t.s) AS u(tag)", "SELECT COUNT(*) AS n FROM t CROSS JOIN UNNEST(t.tags) AS u(tag)"),
+    "write CROSS JOIN or JOIN … ON in place of the comma": ("SELECT COUNT(*) AS n FROM p, t RIGHT JOIN v ON t.u = v.u", "SELECT COUNT(*) AS n FROM p CROSS JOIN t RIGHT JOIN v ON t.u = v.u"),
+    "join ON equal columns, such as the unit's key, and filter with WHERE": ("SELECT COUNT(*) AS n FROM t FULL JOIN v ON t.u = v.u AND t.x < v.x", "SELECT COUNT(*) AS n FROM t FULL JOIN v ON t.u = v.u WHERE t.x < v.x"),
+    "write the window out, as OVER (PARTITION BY … ORDER BY …)": ("SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (w PARTITION BY u) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (PARTITION BY u ORDER BY x) AS r FROM t) AS q"),
+    "write ROWS BETWEEN 6 PRECEDING AND CURRENT ROW, or leave the frame out": ("SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u ORDER BY y RANGE 2 PRECEDING) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u ORDER BY d ROWS BETWEEN 6 PRECEDING AND CURRENT ROW) AS r FROM t) AS q"),
     "write AVG(x, contribution_bounds_per_group => (0, 5)), and OPTIONS(epsilon = 1, …)": (GOOGLE + "AVG(x, contribution_bounds_per_group => 5) AS a FROM t", GOOGLE + "AVG(x, contribution_bounds_per_group => (0, 5)) AS a FROM t"),
     "write LAPLACE_THRESHOLD or PUBLIC_GROUPS": ("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(group_selection_strategy = NONE) COUNT(*) AS n FROM t", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(group_selection_strategy = LAPLACE_THRESHOLD) COUNT(*) AS n FROM t"),
     "GROUP BY the unit's key in the sub-query": ("SELECT AVG(n) AS a FROM (SELECT COUNT(*) AS n, y FROM t GROUP BY y) AS q WHERE EXISTS (SELECT 1 FROM v)", "SELECT COUNT(*) AS a FROM (SELECT u, COUNT(*) AS n FROM t GROUP BY u) AS q"),
@@ -62,8 +66,6 @@ ADVICE = {
     "write PIVOT (SUM(n) FOR column IN ('a', 'b'))": ("SELECT * FROM (SELECT s, COUNT(*) AS n FROM t GROUP BY s) UNPIVOT (n FOR s IN (a))", "SELECT * FROM (SELECT s, COUNT(*) AS n FROM t GROUP BY s) PIVOT (SUM(n) FOR s IN ('a', 'b'))"),
     "cast to INTEGER, BIGINT, DOUBLE, DECIMAL, VARCHAR, BOOLEAN, DATE or TIMESTAMP": ("SELECT CAST(n AS BLOB) AS k FROM (SELECT COUNT(*) AS n FROM t) AS q", "SELECT CAST(n AS BIGINT) AS k FROM (SELECT COUNT(*) AS n FROM t) AS q"),
     "add PARTITION BY with the unit's key, or compute it from the released table": ("SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (ORDER BY x) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (PARTITION BY u ORDER BY x) AS r FROM t) AS q"),
-    "leave the frame out: with ORDER BY it goes from the first row to the current one": ("SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u ORDER BY d ROWS 2 PRECEDING) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u ORDER BY d) AS r FROM t) AS q"),
-    "use one of these; the last value is FIRST_VALUE in the opposite order": ("SELECT COUNT(*) AS n FROM (SELECT u, LAST_VALUE(x) OVER (PARTITION BY u ORDER BY d) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, FIRST_VALUE(x) OVER (PARTITION BY u ORDER BY d DESC) AS r FROM t) AS q"),
     "write a replacement that is no longer, or use CASE": ("SELECT COUNT(REPLACE(s, 'a', 'long')) AS n FROM t", "SELECT COUNT(REPLACE(s, 'a', 'b')) AS n, COUNT(CASE WHEN s = 'a' THEN 'long' ELSE s END) AS c FROM t"),
     "leave DISTINCT out": ("SELECT COUNT(*) AS n FROM (SELECT u, SUM(DISTINCT x) OVER (PARTITION BY u) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, SUM(x) OVER (PARTITION BY u) AS r FROM t) AS q"),
 }  # fmt: skip

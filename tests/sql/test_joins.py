@@ -137,3 +137,64 @@ def test_no_column_name_lifts_the_cap(name):
     assert result["n"] == [0.0]  # the first 1000 rows are kept, by their content
     of_all = data.exact(data.sql("SELECT COUNT(*) AS n FROM v WHERE x >= 1000", epsilon=1)).to_dict()
     assert of_all["n"][0] > 4
+
+
+# Outer joins, by enumeration of small databases
+
+CONTENTS = {"t": [[], ["a"], ["a", "b"]], "s": [[], ["b", "b"]]}
+OUTER = [
+    "SELECT COUNT(DISTINCT t.g || s.g) AS n FROM t FULL JOIN s ON t.u = s.u",
+    "SELECT COUNT(DISTINCT t.g || s.g) AS n FROM t FULL JOIN s USING (u)",
+    "SELECT COUNT(DISTINCT g) AS n FROM t FULL JOIN s USING (u, g)",
+    "SELECT COUNT(DISTINCT g) AS n FROM t NATURAL FULL JOIN s",
+    "SELECT COUNT(DISTINCT t.g || s.g) AS n FROM t FULL JOIN s ON t.u = s.u AND t.g = s.g AND s.g = 'b'",
+    "SELECT COUNT(DISTINCT t.g || s.g) AS n FROM t FULL JOIN s ON s.u = t.u AND t.g = 'a' AND s.g = 'b'",
+    "SELECT COUNT(r.g) AS n FROM t FULL JOIN s USING (u) FULL JOIN t AS r USING (u)",
+    "SELECT COUNT(r.g) AS n FROM t FULL JOIN s ON t.u = s.u FULL JOIN t AS r ON s.u = r.u",
+    "SELECT COUNT(s.g) AS n FROM s RIGHT JOIN t ON t.u = s.u AND t.g = s.g",
+    "SELECT COUNT(s.g) AS n FROM p JOIN s ON s.g = p.g RIGHT JOIN t ON t.u = s.u",
+    "SELECT COUNT(p.w) AS n FROM p RIGHT JOIN t ON t.g = p.g",
+    "SELECT COUNT(r.g) AS n FROM t LEFT JOIN s ON t.u = s.u LEFT JOIN s AS r ON s.u = r.u",
+    "SELECT COUNT(g) AS n FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.u = t.u AND s.g > t.g)",
+    "SELECT COUNT(g) AS n FROM t WHERE g = (SELECT MAX(g) FROM s WHERE s.u = t.u) OR g IN (SELECT g FROM p)",
+    (
+        "SELECT COUNT(DISTINCT c) AS n FROM (SELECT u, CAST(COUNT(*) AS VARCHAR) || MAX(s.g) AS c "
+        "FROM t FULL JOIN s USING (u) GROUP BY u) AS q"
+    ),
+]
+
+
+def small(connection, schema, contents):
+    """Tables of two units: the texts that each has in t and in s."""
+    connection.execute(f"CREATE SCHEMA {schema}")
+    for name, place in (("t", 0), ("s", 1)):
+        rows = [f"({unit}, '{text}')" for unit, own in contents.items() for text in own[place]]
+        values = f"VALUES {', '.join(rows)}" if rows else "SELECT 1, 'a' WHERE FALSE"
+        connection.execute(f"CREATE TABLE {schema}.{name} AS SELECT * FROM ({values}) AS r(u, g)")
+
+
+@pytest.mark.slow
+def test_rows_of_an_outer_join_are_a_function_of_one_unit():
+    """In all databases of two units: the rows of one are the same, whatever the other has."""
+    owned = [(t, s) for t in CONTENTS["t"] for s in CONTENTS["s"]]
+    pairs = [(one, two) for one in range(len(owned)) for two in range(len(owned))]
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("CREATE TABLE p AS SELECT 'a' AS g, 1.0 AS w UNION ALL SELECT 'z', 2.0")
+    connection.execute("CREATE TABLE t (u INT, g VARCHAR); CREATE TABLE s (u INT, g VARCHAR)")
+    data = hb.open(connection, table=["t", "s"], unit="u", public={"p": "p"}, rows_per_unit=9)
+    for one, two in pairs:
+        small(connection, f"of_{one}_{two}", {1: owned[one], 2: owned[two]})
+    for text in OUTER:
+        inner = data.sql(text, epsilon=1).query.rows.sql("duckdb")
+        found = {}
+        for one, two in pairs:
+            # As the engine's own views do: the unit's key is carried along.
+            own = f"(SELECT *, u AS _unit FROM of_{one}_{two}"
+            views = ", ".join(f'"{name}" AS {own}.{name})' for name in "ts")
+            listed = f"WITH {views} SELECT * FROM ({inner}) AS q ORDER BY ALL"
+            rows = connection.execute(listed).fetchall()
+            assert all(row[0] in {1, 2} for row in rows), text
+            for unit, place in ((1, one), (2, two)):
+                mine = [row[1:] for row in rows if row[0] == unit]
+                assert mine == found.setdefault(place, mine), text
+        assert len({str(rows) for rows in found.values()}) > 1, text

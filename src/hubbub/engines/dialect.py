@@ -34,12 +34,14 @@ _CHECKED_NODES = frozenset({
     exp.DataTypeParam, exp.DateDiff, exp.DenseRank, exp.Distinct, exp.Div, exp.EQ, exp.Exp, exp.Extract,
     exp.FirstValue, exp.Floor, exp.From, exp.GT, exp.GTE, exp.Greatest, exp.Group, exp.GroupingSets,
     exp.Having, exp.Identifier, exp.If, exp.In, exp.IntDiv, exp.Interval, exp.Is, exp.Join, exp.LT, exp.LTE,
-    exp.Lag, exp.Lead, exp.Least, exp.Length, exp.Like, exp.Literal, exp.Ln, exp.LogicalAnd, exp.LogicalOr,
-    exp.Max, exp.Min, exp.Mod, exp.Mul, exp.NEQ, exp.Neg, exp.Not, exp.Null, exp.NullSafeEQ, exp.Nullif,
+    exp.Lag, exp.LastValue, exp.Lead, exp.Least, exp.Length, exp.Like, exp.Literal, exp.Ln, exp.LogicalAnd,
+    exp.LogicalOr, exp.Max, exp.Min, exp.Mod, exp.Mul, exp.NEQ, exp.Neg, exp.Not, exp.Null, exp.NullSafeEQ,
+    exp.Nullif,
     exp.Or, exp.Order, exp.Ordered, exp.Pad, exp.Paren, exp.Pow, exp.Rank, exp.RegexpLike, exp.Replace,
     exp.Right, exp.RowNumber, exp.Select, exp.Sign, exp.Sqrt, exp.Star, exp.StartsWith, exp.StrPosition,
     exp.Sub, exp.Subquery, exp.Substring, exp.Sum, exp.Table, exp.TableAlias, exp.TimestampTrunc,
-    exp.Translate, exp.Trim, exp.TryCast, exp.Tuple, exp.Union, exp.Var, exp.Where, exp.Window, exp.With,
+    exp.Translate, exp.Trim, exp.TryCast, exp.Tuple, exp.Union, exp.Var, exp.Where, exp.Window,
+    exp.WindowSpec, exp.With,
 })  # fmt: skip
 _DUCKDB_CALLS = {
     **dict.fromkeys(("LOG10", "LOG2"), "its last bit is not the same on every machine"),

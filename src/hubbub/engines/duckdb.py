@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from hubbub.engines.data_frames import REPLACEMENT, find_encoded_texts, prepare_frame
+from hubbub.engines.data_frames import find_encoded_texts, prepare_frame
 from hubbub.engines.data_identity import (
     DataIdentity,
     expand_pattern,
@@ -29,6 +28,15 @@ from hubbub.engines.data_identity import (
     list_files,
 )
 from hubbub.engines.duckdb_catalog import check_catalog, open_cursor, resolve_table
+from hubbub.engines.duckdb_columns import (
+    INTEGERS,
+    base_type,
+    convert_column,
+    decode_utf8,
+    find_element,
+    find_kind,
+    parse_integer,
+)
 from hubbub.engines.engine import (
     RETRY_HINT,
     RecordBatch,
@@ -55,12 +63,8 @@ from hubbub.engines.file_formats import (
 from hubbub.engines.parquet_folders import FILE_COLUMN, join_partitions, read_partitions
 from hubbub.engines.schema import UNIT, Key, Kind, Table, infer_kind, split_into_batches
 from hubbub.engines.total_functions import (
-    MIN_DATETIME,
     SQL_TYPES,
-    clamp_finite,
-    convert_kind,
     in_window,
-    restrict_years,
 )
 from hubbub.errors import EngineFailed, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
@@ -73,19 +77,6 @@ BATCH_ROWS = 1 << 16
 """Rows of a result that are read at a time."""
 _ARRAY_KEYS = 1 << 20
 """Group keys that are inserted at a time."""
-_INTEGERS = (
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "HUGEINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-    "UBIGINT",
-)
-_FLOATS = ("FLOAT", "DOUBLE", "DECIMAL", "UHUGEINT", "BIGNUM")
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps here have no zone
 SETTINGS = (
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
@@ -97,8 +88,6 @@ SETTINGS = (
     "SET TimeZone = 'UTC'",
 )
 _RESERVED = (_RAW, _INPUT, "_keys", "_answer_")
-_FORMATTABLE = {"UUID", "BLOB", "BIT", "INTERVAL", "JSON"}
-"""Opaque types of which DuckDB can write every value as a text."""
 
 
 class DuckDB:
@@ -301,7 +290,7 @@ class DuckDB:
             )
         kinds = resolve_kinds(
             name,
-            {column: _find_kind(sql_type) for column, sql_type in types.items()},
+            {column: find_kind(sql_type) for column, sql_type in types.items()},
             source.types,
             source.bounds,
         )
@@ -311,14 +300,20 @@ class DuckDB:
                 f"{name}: texts in {', '.join(typed_columns)} that are not of the declared type are NULL"
             )
         table = Table.of(
-            name, kinds, unit=source.unit, bounds=source.bounds, keys=source.keys, is_public=source.is_public
+            name,
+            kinds,
+            unit=source.unit,
+            bounds=source.bounds,
+            keys=source.keys,
+            elements={name: kind for name, each in types.items() if (kind := find_element(each)) is not None},
+            is_public=source.is_public,
         )
         # A collation makes texts equal, and other rows would decide which of them stands for both.
         bytewise = {
             column: "" if self._is_ours or kind is not Kind.TEXT else ' COLLATE "binary"'
             for column, kind in kinds.items()
         }
-        read = {column: _convert(column, types[column], kind) for column, kind in kinds.items()}
+        read = {column: convert_column(column, types[column], kind) for column, kind in kinds.items()}
         parts = [
             f"{sql.sql('duckdb')}{bytewise[column]} AS {quote_name(column)}" for column, sql in read.items()
         ]
@@ -337,14 +332,14 @@ class DuckDB:
 
     def _unit(self, column: str, sql_type: str, declared: Kind, bytewise: str) -> str:
         """The unit's key, of one type in all tables: joins then cast nothing, so nothing can fail."""
-        is_text = _find_kind(sql_type) is Kind.TEXT
+        is_text = find_kind(sql_type) is Kind.TEXT
         is_parsed = is_text and declared is Kind.NUMBER
-        kind = "integer" if sql_type in _INTEGERS or is_parsed else "text" if is_text else sql_type
+        kind = "integer" if sql_type in INTEGERS or is_parsed else "text" if is_text else sql_type
         if self._unit_type is None:
             self._unit_type = kind
         if kind != self._unit_type:
             raise InvalidInput(
-                f"the unit's column {column!r} is {_base_type(sql_type)} in one table, and not in others",
+                f"the unit's column {column!r} is {base_type(sql_type)} in one table, and not in others",
                 why="the conversion would decide which keys belong to one person",
                 fix="give it one type in all files; where it is an integer in one and a text in others, as "
                 f'all columns of CSV are, declare {column} = "number" there',
@@ -353,7 +348,7 @@ class DuckDB:
             f"CAST({quote_name(column)} AS VARCHAR)" if sql_type.startswith("ENUM") else quote_name(column)
         )
         if is_parsed:
-            return _parse_integer(known)
+            return parse_integer(known)
         return known + (bytewise if is_text else "")
 
     def _register(self, name: str, source: TableSource) -> tuple[str, tuple[str, ...]]:
@@ -391,7 +386,7 @@ class DuckDB:
                 fix="leave that column out, or convert it to numbers, texts, dates or timestamps",
             ) from None
         if texts:
-            decoded = ", ".join(f"{_decode_utf8(column)} AS {quote_name(column)}" for column in texts)
+            decoded = ", ".join(f"{decode_utf8(column)} AS {quote_name(column)}" for column in texts)
             self._connection.execute(
                 f"CREATE TEMP VIEW {quote_name(_RAW + name)} AS "
                 f"SELECT * REPLACE ({decoded}) FROM {quote_name(_INPUT + name)}"
@@ -470,82 +465,6 @@ class DuckDB:
             )
         finally:
             self._connection.unregister(_RAW + name)
-
-
-def _base_type(sql_type: str) -> str:
-    """A type without its parameters: the members of an enumeration may come from rows."""
-    return sql_type.partition("(")[0].upper()
-
-
-def _find_kind(sql_type: str) -> Kind:
-    base = _base_type(sql_type)
-    if base in _INTEGERS or base in _FLOATS:
-        return Kind.NUMBER
-    if base in {"VARCHAR", "ENUM"}:
-        return Kind.TEXT
-    if base == "BOOLEAN":
-        return Kind.BOOLEAN
-    if base == "DATE":
-        return Kind.DATE
-    if base.startswith("TIMESTAMP") and "[" not in base:
-        return Kind.TIMESTAMP
-    return Kind.OPAQUE
-
-
-def _convert(column: str, sql_type: str, kind: Kind) -> exp.Expr:
-    """The column as its declared kind, the same on every engine; no value can make it fail."""
-    known = _find_kind(sql_type)
-    if known is Kind.OPAQUE is not kind and sql_type.upper() not in _FORMATTABLE:
-        raise InvalidInput(
-            f"the column {column!r} is {_base_type(sql_type)}, and declared as a {kind.value}",
-            why="the engine cannot write every value of that type as a text",
-            fix="leave its type out: such a column can be counted, or be the unit",
-        )
-    return convert_kind(_read_column(column, sql_type), known, kind, column)
-
-
-def _read_column(column: str, sql_type: str) -> exp.Expr:
-    """The column as the kind of its own type."""
-    name: exp.Expr = exp.column(exp.to_identifier(column, quoted=True))
-    known, base = _find_kind(sql_type), sql_type.partition("(")[0].upper()
-    as_text = exp.Cast(this=name.copy(), to=exp.DataType.build("VARCHAR"))
-    if known is Kind.TEXT:
-        return as_text if base == "ENUM" else name
-    if known is Kind.NUMBER:
-        if base in {"HUGEINT", "UHUGEINT", "BIGNUM", "DECIMAL"}:
-            # Through its digits: a direct cast would round twice beyond 2^53.
-            name = as_text
-        double = exp.TryCast(this=name, to=exp.DataType.build("DOUBLE"))
-        return double if base in _INTEGERS else clamp_finite(double)
-    if base in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"}:
-        if base == "TIMESTAMPTZ_NS":
-            name = exp.TryCast(this=name, to=exp.DataType.build("TIMESTAMPTZ"))
-        # In UTC, whatever the connection's own time zone is.
-        micros = exp.func("epoch_us", name)
-        ends = [int((end - _EPOCH) / timedelta(microseconds=1)) for end in (datetime.min, datetime.max)]  # noqa: DTZ901
-        inside = exp.Between(this=micros, low=_integer(ends[0]), high=_integer(ends[1]))
-        return exp.Case(ifs=[exp.If(this=inside, true=exp.func("make_timestamp", micros.copy()))])
-    if known in MIN_DATETIME:
-        is_plain = base == SQL_TYPES[known]
-        to = exp.DataType.build(SQL_TYPES[known])
-        return restrict_years(name if is_plain else exp.TryCast(this=name, to=to), known)
-    return name
-
-
-def _parse_integer(sql: str) -> str:
-    """The integer that a text contains; NULL for other texts: such a row belongs to no unit."""
-    digits = f"regexp_extract({sql}, '^ *([+-]?[0-9]{{1,38}})([.]0*)? *$', 1)"
-    return f"TRY_CAST(replace({digits}, '+', '') AS HUGEINT)"
-
-
-def _decode_utf8(column: str) -> str:
-    """Bytes as a text, in SQL; U+FFFD if they are not UTF-8. No bytes fail."""
-    known = quote_name(column)
-    return f"COALESCE(TRY(decode({known})), CASE WHEN {known} IS NOT NULL THEN {quote_text(REPLACEMENT)} END)"
-
-
-def _integer(number: int) -> exp.Expr:
-    return exp.Literal.number(number) if number >= 0 else exp.Neg(this=exp.Literal.number(-number))
 
 
 def _convert_column(name: str, values: Any, *, is_date: bool) -> Any:

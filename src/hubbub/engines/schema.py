@@ -96,8 +96,12 @@ class Column:
     """The public table and column that the values come from; no others are possible."""
     is_outer: bool = False
     """True if rows without a match in an outer join have NULL here."""
+    is_outer_unit: bool = False
+    """True if it was the unit's key before that: it still is, where it is not NULL."""
     size: Magnitude = TABLE_MAGNITUDE
     """Magnitude of the numbers."""
+    element: Kind | None = None
+    """The kind of the elements, if it is a list; the column itself is opaque."""
     source_kind: Kind | None = None
     """The kind that the engine reads it as, where the bounds of a query imply another."""
 
@@ -125,6 +129,7 @@ class Table:
         unit: str | None = None,
         bounds: Mapping[str, Any] | None = None,
         keys: Mapping[str, Any] | None = None,
+        elements: Mapping[str, Kind] | None = None,
         is_public: bool = False,
     ) -> "Table":
         """Make a table from its declarations; a declaration for a missing column is refused.
@@ -135,13 +140,19 @@ class Table:
             unit: the column that identifies the privacy unit.
             bounds: for numeric columns, (low, high).
             keys: for columns to group by, the list of group keys.
+            elements: for columns of lists, the kind of their elements.
             is_public: True for a table without protected rows.
         """
         booleans: dict[str, Any] = {"keys": (False, True, None), "is_complete": True}
         table = cls(
             name,
             tuple(
-                Column(column, kind, **(booleans if kind is Kind.BOOLEAN else {}))
+                Column(
+                    column,
+                    kind,
+                    element=(elements or {}).get(column) if kind is Kind.OPAQUE else None,
+                    **(booleans if kind is Kind.BOOLEAN else {}),
+                )
                 for column, kind in kinds.items()
             ),
             is_public,
@@ -502,11 +513,13 @@ class KeyList(Sequence[Key]):
         missing: list[int] = []
         count = 0
         for batch in batches:
-            if None in batch:
+            has_missing = None in batch
+            if has_missing:
                 missing += [count + index for index, key in enumerate(batch) if key is None]
             count += len(batch)
             if are_texts:
-                texts = [key if isinstance(key, str) else "" for key in batch]
+                # A batch without None is taken as it is: a look at each key would double the time.
+                texts: Any = [key or "" for key in batch] if has_missing else batch
                 joined = "".join(texts)
                 # A letter is one byte if all are ASCII.
                 sizes = map(len, texts) if joined.isascii() else (len(text.encode()) for text in texts)

@@ -64,6 +64,9 @@ def compile_expression(node: exp.Expr | None, scope: Scope) -> TypedExpression:
     """
     if not isinstance(node, exp.Expr):
         raise InvalidInput("an argument is missing", why="there is nothing to compute", fix="write it out")
+    resolved = scope.resolve(node) if scope.resolve is not None else None
+    if resolved is not None:
+        return resolved
     if scope.on_compiled is None:
         return _compile(node, scope)
     typed = None

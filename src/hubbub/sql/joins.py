@@ -16,22 +16,26 @@ from sqlglot import exp
 
 from hubbub.engines.schema import UNIT, Column, Kind
 from hubbub.errors import InvalidInput, Refused
-from hubbub.sql.scalar_types import Scope, TypedExpression
+from hubbub.sql.scalar_types import Scope, TypedExpression, union_of
 
 __all__ = [
     "MAX_JOINED_ROWS",
     "are_units",
-    "as_outer_column",
+    "check_join_order",
     "conjuncts",
     "connect_units",
     "equate",
     "equates_units",
     "first_rows",
+    "hashable_conditions",
     "have_comparable_units",
     "is_unit_key",
+    "join_scopes",
     "natural_columns",
+    "not_a_list",
     "refuse_join",
     "rows_to_keep",
+    "without_lists",
 ]
 
 
@@ -149,27 +153,33 @@ def refuse_join(what: str) -> Refused:
     return Refused(
         what,
         why="rows would appear or disappear depending on other units' rows",
-        fix="write an inner join, or a LEFT JOIN from the protected table to a public one",
+        fix="write an inner join, or an outer join that keeps the rows of the protected table",
     )
 
 
 # Conditions and columns
 
 
-def equates_units(
-    node: exp.Expr, here: Mapping[str, tuple[Column, ...]], there: Mapping[str, tuple[Column, ...]]
-) -> bool:
-    """True if a condition equates the units of both sides."""
+def equates_units(node: exp.Expr, scope: Scope, alias: str, *, or_null: bool = False) -> bool:
+    """True if a condition equates the unit of the table of this name with that of the others.
+
+    Args:
+        node: the condition.
+        scope: all columns.
+        alias: the name of the table that is joined.
+        or_null: True if columns that are the unit's key or NULL will do, as they have it after an outer join.
+    """
     if not isinstance(node, exp.EQ):
         return False
     sides = []
     for side in (node.this, node.expression):
         if not isinstance(side, exp.Column):
             return False
-        typed = Scope({**here, **there}).find(side.name, side.table or None)
-        if typed.column is None or not typed.column.is_unit:
+        typed = scope.find(side.name, side.table or None)
+        column = typed.column
+        if column is None or not (column.is_unit or (or_null and column.is_outer_unit)):
             return False
-        sides.append(typed.table in there)
+        sides.append(typed.table == alias)
     return sides[0] != sides[1]
 
 
@@ -216,6 +226,21 @@ def natural_columns(method: str, scope: Scope, columns: Sequence[Column]) -> set
     return common
 
 
+def without_lists(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns, of which lists can be counted, but no longer be looked into."""
+    return tuple(replace(column, element=None) for column in columns)
+
+
+def not_a_list() -> InvalidInput:
+    """The error for UNNEST of something else than a column of lists."""
+    return InvalidInput(
+        "UNNEST is not of one column of lists",
+        why="lists of texts, numbers, booleans, dates or timestamps can be unnested on DuckDB, one of a row, "
+        "before rows are numbered or protected tables are joined",
+        fix="write FROM t CROSS JOIN UNNEST(t.tags) AS u(tag), with the table that has the list",
+    )
+
+
 def is_unit_key(typed: TypedExpression) -> bool:
     """True if it is the unit's key."""
     return typed.column is not None and typed.column.is_unit
@@ -226,10 +251,11 @@ def are_units(left: TypedExpression, right: TypedExpression) -> bool:
     return all(side.column is not None and side.column.is_unit for side in (left, right))
 
 
-def have_comparable_units(here: Mapping[str, tuple[Column, ...]], there: tuple[Column, ...]) -> bool:
+def have_comparable_units(scope: Scope) -> bool:
     """True if comparing the units' keys needs no cast, which a row could make fail."""
-    columns = [column for source in (*here.values(), there) for column in source if column.is_unit]
-    kinds = {column.kind for column in columns}
+    merged = [typed.column for typed in scope.merged.values() if typed.column is not None]
+    columns = [*(column for source in scope.sources.values() for column in source), *merged]
+    kinds = {column.kind for column in columns if column.is_unit}
     return len(kinds) == 1 and Kind.OPAQUE not in kinds
 
 
@@ -244,8 +270,114 @@ def equate(left: TypedExpression, right: TypedExpression) -> exp.Expr:
     return exp.EQ(this=left.sql, expression=right.sql)
 
 
-def as_outer_column(column: Column) -> Column:
+def join_scopes(
+    left: Scope, right: Scope, pairs: Mapping[str, tuple[TypedExpression, TypedExpression]], side: str
+) -> Scope:
+    """The columns after a join: NULL where a row of the other side has no match.
+
+    Args:
+        left: the columns before the join.
+        right: those of the table that is joined.
+        pairs: by name, the columns of USING, which become one.
+        side: LEFT, RIGHT, FULL, or nothing.
+    """
+    is_left_outer, is_right_outer = side in {"RIGHT", "FULL"}, side in {"LEFT", "FULL"}
+    sources = {
+        **{
+            alias: tuple(map(_as_outer_column, columns)) if is_left_outer else columns
+            for alias, columns in left.sources.items()
+        },
+        **{
+            alias: tuple(map(_as_outer_column, columns)) if is_right_outer else columns
+            for alias, columns in right.sources.items()
+        },
+    }
+    merged = {name: _as_outer(typed) if is_left_outer else typed for name, typed in left.merged.items()}
+    for name, pair in pairs.items():
+        merged[name] = _merge(*pair) if side == "FULL" else pair[1 if side == "RIGHT" else 0]
+    return Scope(sources, merged)
+
+
+def _as_outer(typed: TypedExpression) -> TypedExpression:
+    column = None if typed.column is None else _as_outer_column(typed.column)
+    keys = typed.keys if typed.keys is None or None in typed.keys else (*typed.keys, None)
+    return replace(typed, column=column, keys=keys)
+
+
+def _merge(left: TypedExpression, right: TypedExpression) -> TypedExpression:
+    """A column of USING after a FULL JOIN: the value of whichever side has a row."""
+    sql = exp.Coalesce(this=left.sql.copy(), expressions=[right.sql.copy()])
+    if are_units(left, right):
+        return replace(left, sql=sql)
+    return union_of(sql, left.kind, [left, right])
+
+
+def _as_outer_column(column: Column) -> Column:
     """A column of an outer join: NULL for rows without a match."""
     keys = column.keys or ()
     listed = (*keys, None) if column.is_complete and None not in keys else column.keys
-    return replace(column, keys=listed, is_unit=False, is_outer=True)
+    is_outer_unit = column.is_unit or column.is_outer_unit
+    return replace(column, keys=listed, is_unit=False, is_outer_unit=is_outer_unit, is_outer=True)
+
+
+def check_join_order(joins: Sequence[exp.Expr]) -> None:
+    """Refuse a RIGHT or FULL JOIN after a comma: it has no rows of the tables before the comma."""
+    is_comma = False
+    for join in joins:
+        if is_comma and str(join.args.get("side") or "").upper() in {"RIGHT", "FULL"}:
+            raise Refused(
+                "a RIGHT or FULL JOIN follows a comma in the FROM",
+                why="it binds closer than the comma, and is easily read otherwise",
+                fix="write CROSS JOIN or JOIN … ON in place of the comma",
+            )
+        is_comma = is_comma or not any(
+            join.args.get(part) for part in ("side", "kind", "method", "on", "using")
+        )
+
+
+def hashable_conditions(conditions: Sequence[exp.Expr], alias: str) -> list[exp.Expr]:
+    """The conditions of a FULL JOIN as equalities of its two sides, which every engine can join by.
+
+    A condition on one side goes into that side of an equality: where it does not hold, NULL matches nothing.
+
+    Args:
+        conditions: the conditions, all of which must hold.
+        alias: the name of the table on the right.
+    """
+    equalities: list[tuple[exp.Expr, exp.Expr]] = []
+    guards: tuple[list[exp.Expr], list[exp.Expr]] = ([], [])
+    for condition in conditions:
+        sides = (
+            [_side(part, alias) for part in (condition.this, condition.expression)]
+            if isinstance(condition, exp.EQ)
+            else []
+        )
+        if sides == ["left", "right"]:
+            equalities.append((condition.this, condition.expression))
+        elif sides == ["right", "left"]:
+            equalities.append((condition.expression, condition.this))
+        elif (side := _side(condition, alias)) != "both":
+            guards[side == "right"].append(condition)
+        else:
+            equalities = []
+            break
+    if not equalities:
+        raise Refused(
+            "a FULL JOIN is not on equal columns of both sides",
+            why="not every engine can join by other conditions",
+            fix="join ON equal columns, such as the unit's key, and filter with WHERE",
+        )
+    first, *others = (list(pair) for pair in equalities)
+    for place, own in enumerate(guards):
+        if own:
+            first[place] = exp.Case(ifs=[exp.If(this=exp.and_(*own), true=first[place])])
+    return [
+        exp.EQ(this=exp.Paren(this=left), expression=exp.Paren(this=right))
+        for left, right in (first, *others)
+    ]
+
+
+def _side(node: exp.Expr, alias: str) -> str:
+    """Which side of a join the columns of an expression are of: left, right or both."""
+    tables = {column.table == alias for column in node.find_all(exp.Column)}
+    return "both" if len(tables) == 2 else "right" if True in tables else "left"

@@ -1,13 +1,13 @@
 """Rewrites SQL as people write it into the forms that the analyzer knows. The meaning stays the same.
 
 Each rule replaces one spelling by another with the same rows: a sub-query without a name gets one, EXISTS and
-IN (SELECT …) become joins with distinct rows, a RIGHT JOIN becomes a LEFT JOIN the other way round. Nothing
+IN (SELECT …) become joins with distinct rows. Nothing
 here makes a query acceptable by itself: what comes out is analyzed as if it had been written so.
 
 Proof: docs/proofs/bounding.md, "Spellings"
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count
 
 from sqlglot import exp
@@ -17,6 +17,7 @@ from hubbub.errors import InvalidInput
 from hubbub.sql import spellings
 from hubbub.sql.output_names import default_name
 from hubbub.sql.parser import Options
+from hubbub.sql.sub_queries import SubQueryJoins, is_monotone
 from hubbub.sql.unit_windows import has_aggregate
 
 __all__ = ["normalize"]
@@ -81,17 +82,30 @@ class _Normalizer:
         self._numbers = count()
         self._names: set[str] = set()
         self._ctes: set[str] = set()
+        self._sub_queries = SubQueryJoins(self._tables, self._ctes, self._unit, self._new)
 
     def statement(self, statement: exp.Expr) -> exp.Expr:
         rewritten = statement.copy()
         self._names = {node.name.lower() for node in rewritten.find_all(exp.Identifier)}
-        self._ctes = {cte.alias.lower() for cte in rewritten.find_all(exp.CTE)}
+        self._ctes |= {cte.alias.lower() for cte in rewritten.find_all(exp.CTE)}
         self._drop_prefixes(rewritten)
         spellings.fold_dates(rewritten)
         for node in list(rewritten.find_all(exp.Like, exp.ILike)):
             if node.args.get("negate"):
                 node.set("negate", None)
                 node.replace(exp.Not(this=exp.Paren(this=node.copy())))
+        for choice in rewritten.find_all(exp.In):
+            lists = choice.args.get("unnest")
+            if lists is not None and all(isinstance(each, exp.Array) for each in lists.expressions):
+                choice.set("expressions", [item for each in lists.expressions for item in each.expressions])
+                choice.set("unnest", None)
+        for equality in list(rewritten.find_all(exp.EQ)):
+            values = equality.expression
+            is_list = isinstance(values, exp.Any) and isinstance(values.this.unnest(), exp.Column)
+            if is_list and is_monotone(equality):  # with NULLs among the elements it is NULL, not FALSE
+                column = values.this.unnest().copy()
+                equality.replace(exp.ArrayContains(this=column, expression=equality.this.copy()))
+        self._name_columns(rewritten)
         spellings.rename_functions(rewritten)
         rewritten = self._set_operations(rewritten)
         for select in reversed(list(rewritten.find_all(exp.Select))):
@@ -129,6 +143,34 @@ class _Normalizer:
             if column.args.get("db") and is_ours:
                 column.set("db", None)
                 column.set("catalog", None)
+
+    def _name_columns(self, statement: exp.Expr) -> None:
+        """Columns that are named in a list behind a sub-query, by names inside it."""
+        for source in list(statement.find_all(exp.CTE, exp.Subquery)):
+            alias = source.args.get("alias")
+            if not isinstance(alias, exp.TableAlias):
+                continue
+            names, inner = alias.args.get("columns"), source.this
+            while isinstance(inner, (exp.SetOperation, exp.Subquery)):
+                inner = inner.this
+            if not names or not isinstance(inner, exp.Select) or len(names) != len(inner.expressions):
+                continue
+            if inner.is_star or inner.args.get("order") is not None:
+                continue  # which columns are meant is not known here
+            before = [item.alias_or_name.lower() for item in inner.expressions]
+            keys = inner.args.get("group")
+            by = {key.name.lower() for key in keys.find_all(exp.Column)} if keys is not None else set()
+            renamed = {name.name.lower(): old for name, old in zip(names, before, strict=True)}
+            if any(name != old and name in by for name, old in renamed.items()):
+                continue  # the GROUP BY would mean another column
+            inner.set(
+                "expressions",
+                [
+                    exp.alias_(item.unalias().copy(), name.name, quoted=True)
+                    for item, name in zip(inner.expressions, names, strict=True)
+                ],
+            )
+            alias.set("columns", None)
 
     # Set operations of rows
 
@@ -187,31 +229,45 @@ class _Normalizer:
     # One SELECT
 
     def _select(self, select: exp.Select, *, is_top: bool) -> None:
-        self._turn_right_join(select, is_top=is_top)
-        self._semi_joins(select)
+        if self._is_public_groups and is_top:
+            self._join_public_groups(select)
+        _inline_windows(select)
+        self._sub_queries.join(select)
         if not is_top and select.parent is not None:
+            self._unnest(select)
+            _drop_order(select)
             self._per_unit_having(select)
             self._qualify(select)
 
-    def _turn_right_join(self, select: exp.Select, *, is_top: bool) -> None:
-        """A RIGHT JOIN as a LEFT JOIN the other way round; one of public groups as an inner join."""
-        joins = select.args.get("joins") or []
-        for number, join in enumerate(joins if self._is_public_groups and is_top else ()):
+    def _join_public_groups(self, select: exp.Select) -> None:
+        """The outer join of GoogleSQL's public groups as an inner join: all public keys are shown anyway."""
+        for number, join in enumerate(select.args.get("joins") or []):
             side = str(join.args.get("side") or "").upper()
             first = select.args["from_"].this if number == 0 else None
             preserved_side = {"LEFT": first, "RIGHT": join.this}.get(side)
             if preserved_side is not None and self._is_public(preserved_side):
                 join.set("side", None)
                 join.set("kind", "INNER")
-        if not joins or str(joins[0].args.get("side") or "").upper() != "RIGHT":
+
+    def _unnest(self, select: exp.Select) -> None:
+        """UNNEST of a list among the columns of a sub-query as a join with its elements."""
+        calls = [item for item in select.expressions if isinstance(item.unalias(), exp.Explode)]
+        if len(calls) != 1 or any(map(has_aggregate, select.expressions)) or select.args.get("group"):
             return
-        if select.is_star or joins[0].args.get("using") or joins[0].args.get("method"):
-            return  # the order of columns, or which of two is meant, would change
-        clause = select.args["from_"]
-        first, second = clause.this.copy(), joins[0].this.copy()
-        clause.set("this", second)
-        joins[0].set("this", first)
-        joins[0].set("side", "LEFT")
+        item, name = calls[0], self._new("_elements")
+        if not isinstance(item.unalias().this, exp.Column):
+            return
+        alias = exp.TableAlias(this=exp.to_identifier(name), columns=[exp.to_identifier(f"{name}_value")])
+        source = exp.Unnest(expressions=[item.unalias().this.copy()], alias=alias)
+        own = [each.this.alias_or_name for each in (select.args["from_"], *(select.args.get("joins") or []))]
+        select.append("joins", exp.Join(this=source, kind="CROSS"))
+        value = exp.column(f"{name}_value", name)
+        item.replace(exp.alias_(value, item.alias or "unnest", quoted=True))
+        for star in [each for each in select.expressions if isinstance(each, exp.Star)]:
+            quoted = [exp.to_identifier(each, quoted=True) for each in own]
+            parts = [exp.Column(this=exp.Star(), table=each) for each in quoted]
+            place = select.expressions.index(star)
+            select.set("expressions", [*select.expressions[:place], *parts, *select.expressions[place + 1 :]])
 
     def _is_public(self, source: exp.Expr) -> bool:
         """True for a public table, and for a query of such tables alone."""
@@ -219,133 +275,6 @@ class _Normalizer:
         return bool(names) and all(
             name not in self._ctes and name in self._tables and self._tables[name].is_public for name in names
         )
-
-    def _semi_joins(self, select: exp.Select) -> None:
-        """EXISTS and IN (SELECT …) among the conditions of a WHERE as joins with distinct rows."""
-        where = select.args.get("where")
-        if where is None or select.args.get("from_") is None:
-            return
-        own = list(_aliases(select))
-        remaining: list[exp.Expr] = []
-        for part in _conjuncts(where.this):
-            is_negated = isinstance(part, exp.Not)
-            inner = part.this.unnest() if is_negated else part
-            joined = None
-            if isinstance(inner, exp.Exists):
-                joined = self._exists(inner.this, is_negated=is_negated)
-            elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
-                joined = self._in(inner, is_negated=is_negated)
-            if joined is None:
-                remaining.append(part)
-                continue
-            table, on = joined
-            kind = "LEFT" if is_negated else None
-            join = exp.Join(this=table, on=on)
-            join.set("side" if is_negated else "kind", kind or "INNER")
-            select.append("joins", join)
-            if is_negated:
-                hit = exp.column(exp.to_identifier(f"{table.alias}_hit", quoted=True), table.alias)
-                remaining.append(exp.Is(this=hit, expression=exp.Null()))
-        if len(own) < len(list(_aliases(select))):  # a star has no columns of what was joined
-            items = [
-                part
-                for item in select.expressions
-                for part in ([_star(alias) for alias in own] if isinstance(item, exp.Star) else [item])
-            ]
-            select.set("expressions", items)
-        if remaining:
-            select.set("where", exp.Where(this=exp.and_(*(part.copy() for part in remaining))))
-        else:
-            select.set("where", None)
-
-    def _in(self, node: exp.In, *, is_negated: bool) -> tuple[exp.Subquery, exp.Expr] | None:
-        query = node.args["query"]
-        inner = query.this if isinstance(query, exp.Subquery) else query
-        if not isinstance(inner, exp.Select) or len(inner.expressions) != 1 or not _is_simple(inner):
-            return None
-        if not isinstance(node.this, exp.Column):
-            return None
-        item = inner.expressions[0].unalias()
-        # Of NOT IN with a NULL in the list nothing is left; a unit is never NULL.
-        if is_negated and not (isinstance(item, exp.Column) and item.name.lower() == self._unit):
-            return None
-        return self._distinct_rows(inner, [(item.copy(), node.this.copy())], is_negated=is_negated)
-
-    def _exists(self, inner: exp.Expr, *, is_negated: bool) -> tuple[exp.Subquery, exp.Expr] | None:
-        if isinstance(inner, exp.Subquery):
-            inner = inner.this
-        if not isinstance(inner, exp.Select) or not _is_simple(inner) or inner.args.get("group"):
-            return None
-        if inner.find(exp.AggFunc) is not None:
-            return None
-        own = self._own_columns(inner)
-        where = inner.args.get("where")
-        pairs, rest = [], []
-        for part in _conjuncts(where.this) if where is not None else ():
-            sides = (
-                [self._belongs(part.this, own), self._belongs(part.expression, own)]
-                if isinstance(part, exp.EQ)
-                else []
-            )
-            if sides == [True, False]:
-                pairs.append((part.this.copy(), part.expression.copy()))
-            elif sides == [False, True]:
-                pairs.append((part.expression.copy(), part.this.copy()))
-            elif all(self._belongs(column, own) for column in part.find_all(exp.Column)):
-                rest.append(part.copy())
-            else:
-                return None
-        if not pairs:
-            return None
-        stripped = inner.copy()
-        stripped.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
-        return self._distinct_rows(stripped, pairs, is_negated=is_negated)
-
-    @staticmethod
-    def _belongs(node: exp.Expr, own: Mapping[str, set[str] | None]) -> bool | None:
-        """True if a column is of the sub-query's own tables; None if that is not clear."""
-        if not isinstance(node, exp.Column):
-            return None
-        if node.table:
-            return node.table.lower() in own
-        if any(columns is None for columns in own.values()):
-            return None
-        # A name is looked up in the sub-query first, as SQL does.
-        return any(node.name.lower() in (columns or ()) for columns in own.values())
-
-    def _own_columns(self, select: exp.Select) -> dict[str, set[str] | None]:
-        """By alias, the columns of a SELECT's own tables; None where they are not known here."""
-        sources = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or [])]
-        own: dict[str, set[str] | None] = {}
-        for source in sources:
-            table = self._tables.get(source.name.lower()) if isinstance(source, exp.Table) else None
-            is_hidden = table is None or source.name.lower() in self._ctes
-            columns = (
-                None if is_hidden or table is None else {column.name.lower() for column in table.columns}
-            )
-            own[source.alias_or_name.lower()] = columns
-        return own
-
-    def _distinct_rows(
-        self, inner: exp.Select, pairs: list[tuple[exp.Expr, exp.Expr]], *, is_negated: bool
-    ) -> tuple[exp.Subquery, exp.Expr]:
-        """The distinct values of the first of each pair, joined on equality with the second."""
-        alias = self._new("_matches")
-        items = [exp.alias_(own, f"{alias}_{place}", quoted=True) for place, (own, _) in enumerate(pairs)]
-        if is_negated:
-            items.append(exp.alias_(exp.Literal.number(1), f"{alias}_hit", quoted=True))
-        rows = inner.copy()
-        rows.set("expressions", items)
-        rows.set("distinct", exp.Distinct())
-        for name in ("order", "limit"):
-            rows.set(name, None)
-        on = [
-            exp.EQ(
-                this=other, expression=exp.column(exp.to_identifier(f"{alias}_{place}", quoted=True), alias)
-            )
-            for place, (_, other) in enumerate(pairs)
-        ]
-        return rows.subquery(alias), exp.and_(*on)
 
     def _per_unit_having(self, select: exp.Select) -> None:
         """HAVING of a sub-query that groups by the unit, as a WHERE around it."""
@@ -415,29 +344,43 @@ class _Normalizer:
         select.replace(outer)
 
 
-def _is_simple(select: exp.Select) -> bool:
-    """True if a sub-query has no clause that another row could depend on."""
-    clauses = ("limit", "offset", "qualify", "with_")
-    return not any(select.args.get(name) for name in clauses) and select.args.get("from_") is not None
+def _inline_windows(select: exp.Select) -> None:
+    """Windows that are named in a WINDOW clause, written out."""
+    definitions = {window.name.lower(): window for window in select.args.get("windows") or []}
+    for window in list(select.find_all(exp.Window)):
+        alias = window.args.get("alias")
+        if alias is None or alias.name.lower() not in definitions or window.parent_select is not select:
+            continue
+        known = definitions[alias.name.lower()]
+        parts = ("partition_by", "order", "spec")
+        if any(window.args.get(part) and known.args.get(part) for part in parts) or known.args.get("alias"):
+            return
+        for part in parts:
+            value = known.args.get(part)
+            if value:
+                copied = [each.copy() for each in value] if isinstance(value, list) else value.copy()
+                window.set(part, copied)
+        window.set("alias", None)
+    select.set("windows", None)
 
 
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    node = node.unnest()
-    if isinstance(node, exp.And):
-        yield from _conjuncts(node.this)
-        yield from _conjuncts(node.expression)
-    else:
-        yield node
-
-
-def _aliases(select: exp.Select) -> Iterator[str]:
-    yield select.args["from_"].this.alias_or_name
-    for join in select.args.get("joins") or []:
-        yield join.this.alias_or_name
-
-
-def _star(alias: str) -> exp.Expr:
-    return exp.Column(this=exp.Star(), table=exp.to_identifier(alias, quoted=True))
+def _drop_order(select: exp.Select) -> None:
+    """DISTINCT ON of a sub-query as QUALIFY; an ORDER BY without LIMIT, which changes no row, left out."""
+    order, distinct = select.args.get("order"), select.args.get("distinct")
+    if any(select.args.get(clause) for clause in ("limit", "offset")):
+        return
+    on = distinct.args.get("on") if distinct is not None else None
+    if on is not None and select.args.get("qualify") is None:
+        known = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+        by = order.copy() if order is not None else None
+        for column in list(by.find_all(exp.Column)) if by is not None else ():
+            if not column.table and column.name.lower() in known:
+                column.replace(known[column.name.lower()].copy())
+        keys = on.expressions if isinstance(on, exp.Tuple) else [on]
+        window = exp.Window(this=exp.RowNumber(), partition_by=[key.copy() for key in keys], order=by)
+        select.set("qualify", exp.Qualify(this=exp.EQ(this=window, expression=exp.Literal.number(1))))
+        select.set("distinct", None)
+    select.set("order", None)
 
 
 def _group_distinct(select: exp.Select) -> None:

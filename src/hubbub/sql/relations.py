@@ -9,8 +9,6 @@ Proof: docs/proofs/bounding.md, "Relations"
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 from sqlglot import exp
 
@@ -20,35 +18,39 @@ from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.sql.expressions import compile_expression
 from hubbub.sql.joins import (
     are_units,
-    as_outer_column,
+    check_join_order,
     conjuncts,
     connect_units,
     equate,
     equates_units,
     first_rows,
+    hashable_conditions,
     have_comparable_units,
     is_unit_key,
+    join_scopes,
     natural_columns,
+    not_a_list,
     refuse_join,
     rows_to_keep,
+    without_lists,
 )
-from hubbub.sql.number_functions import as_column, sum_per_unit
+from hubbub.sql.number_functions import as_column
 from hubbub.sql.scalar_types import (
     Scope,
     TypedExpression,
     as_kind,
     describe_construct,
     not_a_relation,
-    unknown_type_compared,
     unknown_type_in_union,
-    unsupported_here,
 )
+from hubbub.sql.unit_aggregates import check_comparable, compile_of_unit
 from hubbub.sql.unit_windows import compile_window, has_aggregate
 
 __all__ = ["Relation", "Relations", "Sources", "check_clauses", "resolve_reference"]
 
 Named = Mapping[str, "Relation"]
 _MAX_DEPTH = 60
+_SIDES = frozenset({"", "LEFT", "RIGHT", "FULL"})
 _MAX_SCANS = 200
 
 _CLAUSES = {
@@ -124,32 +126,41 @@ class Relations:
         if clause is None:
             raise InvalidInput("there is no FROM", why="no table is asked about", fix="name a table")
         joins = node.args.get("joins") or []
-        relations = [self._source(each.this, visible, depth) for each in (clause, *joins)]
-        (first, *others), bound = self._cap_rows(relations)
+        check_join_order(joins)
+        tables = [clause, *(join for join in joins if not isinstance(join.this, exp.Unnest))]
+        relations = [self._source(each.this, visible, depth) for each in tables]
+        has_full = any(str(join.args.get("side") or "").upper() == "FULL" for join in joins)
+        (first, *others), bound = self._cap_rows(relations, has_full=has_full)
         alias = _alias(clause.this)
-        scope = {alias: first.columns}
-        sql = exp.Select().from_(_aliased(first, alias))
-        unit = None if first.is_public else self._unit(alias)
-        is_public = first.is_public
-        connected = connect_units(node, dict(zip(map(_alias, _tables(node)), relations, strict=True)))
-        for join, other in zip(joins, others, strict=True):
+        joined = Sources(
+            exp.Select().from_(_aliased(first, alias)),
+            Scope({alias: first.columns}),
+            None if first.is_public else self._unit(alias),
+            first.is_public,
+        )
+        by_alias = dict(zip((_alias(each.this) for each in tables), relations, strict=True))
+        connected = connect_units(node, by_alias)
+        remaining = iter(others)
+        for join in joins:
             alias = _alias(join.this)
-            if alias.lower() in {name.lower() for name in scope}:
+            before = joined.scope.sources
+            if alias.lower() in {name.lower() for name in before}:
                 raise InvalidInput(
                     "two tables in the FROM share a name",
                     why="columns could be of either",
                     fix="rename one with AS",
                 )
-            before = Sources(sql, Scope(scope), unit, is_public)
-            is_on_units = alias in connected and any(each in connected for each in scope)
-            sql, scope[alias], unit = self._join(join, before, alias, other, is_on_units=is_on_units)
-            is_public = is_public and other.is_public
-        columns = Scope(scope)
+            if isinstance(join.this, exp.Unnest):
+                joined = self._unnest(join, joined, relations)
+                continue
+            is_on_units = alias in connected and any(each in connected for each in before)
+            joined = self._join(join, joined, alias, next(remaining), is_on_units=is_on_units)
+        sql = joined.sql
         where = node.args.get("where")
         if where is not None:
-            condition = as_kind(compile_expression(where.this, columns), Kind.BOOLEAN, "the WHERE")
+            condition = as_kind(compile_expression(where.this, joined.scope), Kind.BOOLEAN, "the WHERE")
             sql = sql.where(condition.sql)
-        return Sources(sql, columns, unit, is_public, None if joins else first.most, bound)
+        return Sources(sql, joined.scope, joined.unit, joined.is_public, None if joins else first.most, bound)
 
     def relation(self, node: exp.Expr, known: Named, depth: int) -> Relation:
         """A sub-query as a relation."""
@@ -174,12 +185,16 @@ class Relations:
             return self._per_unit(node, sources)
         return self._project(node, sources)
 
-    def _cap_rows(self, relations: list[Relation]) -> tuple[list[Relation], int | None]:
-        """The sides of a join, each with a capped number of rows per unit, and that number."""
+    def _cap_rows(self, relations: list[Relation], *, has_full: bool) -> tuple[list[Relation], int | None]:
+        """The sides of a join, each with a capped number of rows per unit, and that of the join.
+
+        A FULL JOIN of m and n rows has m·n or, if none match, m + n: no more than m·n from two rows on.
+        """
+        least = 2 if has_full else 1
         protected = [side for side in relations if not side.is_public]
         if len(protected) < 2:
             return relations, protected[0].bound if len(relations) == len(protected) == 1 else None
-        most = rows_to_keep([side.bound for side in protected])
+        most = rows_to_keep([side.bound and max(side.bound, least) for side in protected])
         sides, total = [], 1
         for side in relations:
             is_few = side.is_public or (side.bound is not None and side.bound <= most)
@@ -188,8 +203,10 @@ class Relations:
                 self._count(2 * sum(1 for _ in side.sql.find_all(exp.Table)), 0)  # it is written three times
             sql = side.sql if is_few else first_rows(side.sql, side.columns, most)
             bound = side.bound if is_few else most
-            sides.append(replace(side, sql=sql, bound=bound))
-            total *= bound or 1
+            # Rows are kept by what can be seen of them, which is not what lists hold: these stay unseen.
+            columns = side.columns if is_few else without_lists(side.columns)
+            sides.append(replace(side, sql=sql, columns=columns, bound=bound))
+            total *= max(bound or 1, 1 if side.is_public else least)
         return sides, total if len(relations) == len(protected) else None
 
     # Where rows come from
@@ -280,48 +297,86 @@ class Relations:
 
     def _join(
         self, join: exp.Join, before: Sources, alias: str, other: Relation, *, is_on_units: bool
-    ) -> tuple[exp.Select, tuple[Column, ...], exp.Expr | None]:
-        """The SELECT with one more join, the columns that it adds, and the unit."""
+    ) -> Sources:
+        """The sources with one more join."""
         check_clauses(join, {"this", "on", "using", "side", "kind", "method"})
         side, kind = (str(join.args.get(part) or "").upper() for part in ("side", "kind"))
-        if side not in {"", "LEFT"} or kind not in {"", "INNER", "CROSS", "OUTER"}:
+        if side not in _SIDES or kind not in {"", "INNER", "CROSS", "OUTER"}:
             raise refuse_join(f"a {side or kind} join")
-        if side == "LEFT" and before.is_public and not other.is_public:
-            raise refuse_join("an outer join from a public table to a protected one")
-        here, there = before.scope.sources, {alias: other.columns}
+        keeps_left, keeps_right = side in {"LEFT", "FULL"}, side in {"RIGHT", "FULL"}
+        if before.is_public != other.is_public and (keeps_left if before.is_public else keeps_right):
+            raise refuse_join("an outer join that keeps the rows of a public table")
+        there = Scope({alias: other.columns})
+        both = Scope({**before.scope.sources, **there.sources}, before.scope.merged)
         using = {identifier.name.lower() for identifier in join.args.get("using") or []}
         if join.args.get("method"):
             using |= natural_columns(str(join.args["method"]), before.scope, other.columns)
-        pairs = [(before.scope.find(name, None), Scope(there).find(name, None)) for name in sorted(using)]
+        pairs = {name: (before.scope.find(name, None), there.find(name, None)) for name in sorted(using)}
         on = conjuncts(join.args["on"]) if join.args.get("on") is not None else []
-        units = [part for part in on if equates_units(part, here, there)]
-        on_units = bool(units) or any(are_units(*pair) for pair in pairs) or (is_on_units and not side)
-        conditions = [equate(*pair) for pair in pairs if not are_units(*pair)]
-        for part in on:
-            if part not in units:
-                typed = compile_expression(part, Scope({**here, **there}))
-                conditions.append(as_kind(typed, Kind.BOOLEAN, "the ON").sql)
-        unit = before.unit
+        units = [part for part in on if equates_units(part, both, alias)]
+        on_units = is_on_units or any(are_units(*pair) for pair in pairs.values())
+        on_units = on_units or any(equates_units(part, both, alias, or_null=True) for part in on)
+        conditions = [equate(*pair) for pair in pairs.values() if not are_units(*pair)]
+        conditions += [
+            as_kind(compile_expression(part, both), Kind.BOOLEAN, "the ON").sql
+            for part in on
+            if part not in units
+        ]
+        unit, own = before.unit, None if other.is_public else self._unit(alias)
         if not before.is_public and not other.is_public:
-            if not on_units or unit is None or not have_comparable_units(here, other.columns):
+            if not on_units or unit is None or own is None or not have_comparable_units(both):
                 raise Refused(
                     "two protected tables are joined, but not on the unit's key, or on keys of two kinds",
                     why="a row would be made of two people's rows",
                     fix="join them ON the unit's key of both, declared with one kind, then on whatever else",
                 )
-            conditions.append(exp.EQ(this=unit.copy(), expression=exp.column(_quoted(UNIT), _quoted(alias))))
-        elif unit is None and not other.is_public:
-            unit = self._unit(alias)
-        if side == "LEFT" and not conditions:
+            conditions.append(exp.EQ(this=unit.copy(), expression=own))
+        if side and not conditions:
             raise refuse_join("an outer join without a condition")
-        how = "left" if side == "LEFT" else "inner" if conditions else "cross"
-        sql = before.sql.join(
-            _aliased(other, alias), on=exp.and_(*conditions) if conditions else None, join_type=how
+        if side == "FULL":
+            conditions = hashable_conditions(conditions, alias)
+        how = side.lower() or ("inner" if conditions else "cross")
+        condition = exp.and_(*conditions) if conditions else None
+        sql = before.sql.join(_aliased(other, alias), on=condition, join_type=how)
+        if unit is None or (own is not None and side == "RIGHT"):
+            unit = own
+        elif own is not None and side == "FULL":
+            unit = exp.Coalesce(this=unit.copy(), expressions=[own.copy()])
+        return Sources(
+            sql, join_scopes(before.scope, there, pairs, side), unit, before.is_public and other.is_public
         )
-        added = [column for column in other.columns if column.name.lower() not in using]
-        if side == "LEFT":  # such a column may be NULL where the row's unit is not
-            added = [as_outer_column(column) for column in added]
-        return sql, tuple(added), unit
+
+    def _unnest(self, join: exp.Join, before: Sources, relations: list[Relation]) -> Sources:
+        """The sources with one row for each element of a list: all of them of the list's own row."""
+        is_plain = join.args.get("on") in {None, exp.true()}
+        check_clauses(join, {"this", "kind", "on"} if is_plain else {"this", "kind"})
+        check_clauses(join.this, {"this", "expressions", "alias"})
+        if sum(not each.is_public for each in relations) > 1:
+            raise Refused(
+                "UNNEST is next to a join of protected tables",
+                why="the rows of a unit are capped before they are joined, and lists have no cap",
+                fix="unnest the list in a sub-query, then join it",
+            )
+        alias = _alias(join.this)
+        names = join.this.args["alias"].args.get("columns") or [exp.to_identifier(alias)]
+        column = join.this.expressions[0]
+        if len(join.this.expressions) != 1 or len(names) != 1 or not isinstance(column, exp.Column):
+            raise not_a_list()
+        typed = before.scope.find(column.name, column.table or None)
+        if typed.column is None or typed.column.element is None:
+            raise not_a_list()
+        element = Column(names[0].name, typed.column.element)
+        if element.kind is Kind.BOOLEAN:
+            element = replace(element, keys=(False, True, None), is_complete=True)
+        # Lists of one row would be multiplied by each other, so no other one is unnested after it.
+        sources = {name: without_lists(columns) for name, columns in before.scope.sources.items()}
+        columns = exp.TableAlias(this=_quoted(alias), columns=[_quoted(element.name)])
+        source = exp.Unnest(expressions=[typed.sql], alias=columns)
+        return replace(
+            before,
+            sql=before.sql.join(source, join_type="cross"),
+            scope=Scope({**sources, alias: (element,)}, before.scope.merged),
+        )
 
     # Sub-queries
 
@@ -332,32 +387,29 @@ class Relations:
             if not sources.is_public and not any(is_unit_key(typed) for _, typed in items):
                 raise _mixed("SELECT DISTINCT")
             for _, typed in items:
-                _comparable(typed)
+                check_comparable(typed)
         sql = sources.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
         if sources.unit is not None:
             sql = sql.select(exp.alias_(sources.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
+        columns = _columns(items)
+        if any(item.find(exp.Window) is not None for item in node.expressions):
+            columns = without_lists(columns)  # a window numbers rows by what can be seen of them
         most, bound = sources.most, sources.bound
         if node.args.get("distinct") and all(typed.is_literal or is_unit_key(typed) for _, typed in items):
             most = bound = 1
-        return Relation(sql, _columns(items), sources.is_public, most, bound=bound)
+        return Relation(sql, columns, sources.is_public, most, bound=bound)
 
     def _per_unit(self, node: exp.Select, sources: Sources) -> Relation:
-        """GROUP BY the unit (and more): each row is made of one unit's rows."""
-        if sources.is_public:
-            raise Unsupported(
-                "a public table is aggregated in a sub-query",
-                why="the sub-query reads no protected row, so it needs no privacy budget",
-                fix="compute it first, and open the result as a public table",
-            )
+        """GROUP BY the unit (and more): each row is made of one unit's rows, or of public ones."""
         group = node.args.get("group")
         check_clauses(group, {"expressions"}) if group is not None else None
         keys = [
-            _comparable(compile_expression(resolve_reference(key, node, sources.scope), sources.scope))
+            check_comparable(compile_expression(resolve_reference(key, node, sources.scope), sources.scope))
             for key in (group.expressions if group is not None else [])
         ]
-        if sources.unit is None or not any(key.column is not None and key.column.is_unit for key in keys):
+        if not sources.is_public and (sources.unit is None or not any(map(is_unit_key, keys))):
             raise _mixed("an aggregate in a sub-query")
         if node.args.get("distinct"):
             raise Unsupported(
@@ -367,17 +419,18 @@ class Relations:
             )
         known = {key.sql.sql(): key for key in keys}
         items = [
-            (item.alias_or_name, as_column(_of_one_unit(item.unalias(), sources.scope, known)))
+            (item.alias_or_name, as_column(compile_of_unit(item.unalias(), sources.scope, known)))
             for item in node.expressions
         ]
         _check_items(items)
         sql = sources.sql.select(*(exp.alias_(typed.sql, name, quoted=True) for name, typed in items))
-        sql = sql.select(exp.alias_(sources.unit.copy(), UNIT, quoted=True))
+        units = [] if sources.unit is None else [sources.unit]
+        sql = sql.select(*(exp.alias_(unit.copy(), UNIT, quoted=True) for unit in units))
         # A literal is the same in all rows, and some engines would take it for something else.
         by = [key.sql.copy() for key in keys if not key.is_literal]
-        sql = sql.group_by(*by, sources.unit.copy())
+        sql = sql.group_by(*by, *(unit.copy() for unit in units))
         most, bound = (1, 1) if len(keys) == 1 else (sources.most, sources.bound)
-        return Relation(sql, _columns(items), is_public=False, most=most, bound=bound)
+        return Relation(sql, _columns(items), sources.is_public, most, bound=bound)
 
     def _union(self, node: exp.Union, known: Named, depth: int) -> Relation:
         check_clauses(node, {"this", "expression", "distinct", "with_"})
@@ -419,69 +472,13 @@ class Relations:
         return Relation(sql, columns, left.is_public, most, bound=bound)
 
 
-_UNIT_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
-
-
-def _of_one_unit(node: exp.Expr, scope: Scope, keys: Mapping[str, TypedExpression]) -> TypedExpression:
-    """An item of a per-unit sub-query: a key, or an aggregate over the rows of one unit."""
-    if not node.find(exp.AggFunc):
-        typed = compile_expression(node, scope)
-        if typed.sql.sql() not in keys and not typed.is_literal:
-            raise InvalidInput(
-                "a column of a sub-query is neither grouped by nor aggregated",
-                why="one unit may have several values of it",
-                fix="add it to the GROUP BY, or aggregate it",
-            )
-        return replace(typed, column=typed.column)
-    if not isinstance(node, _UNIT_AGGREGATES):
-        raise Unsupported(
-            f"{describe_construct(node)} is not supported in a sub-query",
-            why="COUNT, SUM, AVG, MIN and MAX are known to be safe on every row",
-            fix="use one of these, and compute with it outside",
-        )
-    if isinstance(node, exp.Count):
-        check_clauses(node, {"this", "big_int"})
-        operand = node.this
-        if isinstance(operand, exp.Star):
-            inner: Any = exp.Star()
-        elif isinstance(operand, exp.Distinct) and len(operand.expressions) == 1:
-            inner = exp.Distinct(
-                expressions=[_comparable(compile_expression(operand.expressions[0], scope)).sql]
-            )
-        else:
-            inner = compile_expression(operand, scope).sql
-        count = exp.Cast(this=exp.Count(this=inner), to=exp.DataType.build("DOUBLE"))
-        return TypedExpression(count, Kind.NUMBER, size=(0, 64))
-    check_clauses(node, {"this"})
-    argument = compile_expression(node.this, scope)
-    if isinstance(node, (exp.Sum, exp.Avg)):
-        argument = as_kind(argument, Kind.NUMBER, "what is added up")
-        return sum_per_unit(argument, is_mean=isinstance(node, exp.Avg))
-    if argument.kind is Kind.OPAQUE:
-        raise unsupported_here(node)
-    function: type[exp.Expr] = type(node)
-    if argument.kind is Kind.BOOLEAN:  # which not every engine puts in order
-        function = exp.LogicalAnd if isinstance(node, exp.Min) else exp.LogicalOr
-    return TypedExpression(
-        function(this=argument.sql),
-        argument.kind,
-        argument.bounds,
-        argument.keys,
-        size=argument.size,
-        is_complete=argument.is_complete,
-    )
-
-
-def _comparable(typed: TypedExpression) -> TypedExpression:
-    """Refuse columns of types on which engines disagree about equality."""
-    is_unit = typed.column is not None and typed.column.is_unit
-    if typed.kind is Kind.OPAQUE and not is_unit and not typed.is_literal:
-        raise unknown_type_compared()
-    return typed
-
-
 def _items(node: exp.Select, sources: Sources) -> list[tuple[str, TypedExpression]]:
     """The columns of a SELECT, with stars written out."""
+
+    def resolve(part: exp.Expr) -> TypedExpression | None:
+        return compile_window(part, sources.scope, sources.unit) if isinstance(part, exp.Window) else None
+
+    scope = replace(sources.scope, resolve=resolve)
     items: list[tuple[str, TypedExpression]] = []
     for item in node.expressions:
         inner = item.unalias()
@@ -489,17 +486,21 @@ def _items(node: exp.Select, sources: Sources) -> list[tuple[str, TypedExpressio
             isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)
         ):
             check_clauses(inner if isinstance(inner, exp.Star) else inner.this, set())
-            table = inner.table if isinstance(inner, exp.Column) else ""
-            for alias, columns in sources.scope.sources.items():
-                if not table or alias.lower() == table.lower():
-                    items += [(column.name, sources.scope.find(column.name, alias)) for column in columns]
-        elif isinstance(inner, exp.Window):
-            scope, aggregate = sources.scope, partial(_of_one_unit, scope=sources.scope, keys={})
-            window = compile_window(inner, scope, sources.unit, compile_expression, aggregate)
-            items.append((item.alias_or_name, window))
+            items += _star(inner.table if isinstance(inner, exp.Column) else "", sources.scope)
         else:
-            items.append((item.alias_or_name, compile_expression(inner, sources.scope)))
+            items.append((item.alias_or_name, compile_expression(inner, scope)))
     _check_items(items)
+    return items
+
+
+def _star(table: str, scope: Scope) -> list[tuple[str, TypedExpression]]:
+    """All columns of a table, or of all tables; those that USING has made one are there once."""
+    items: list[tuple[str, TypedExpression]] = []
+    for alias, columns in scope.sources.items():
+        for column in columns if not table or alias.lower() == table.lower() else ():
+            is_merged = not table and column.name.lower() in scope.merged
+            if not is_merged or all(column.name.lower() != name.lower() for name, _ in items):
+                items.append((column.name, scope.find(column.name, None if is_merged else alias)))
     return items
 
 
@@ -523,6 +524,7 @@ def _columns(items: list[tuple[str, TypedExpression]]) -> tuple[Column, ...]:
             is_unit=typed.column is not None and typed.column.is_unit,
             origin=typed.column.origin if typed.column is not None else None,
             is_outer=typed.column is not None and typed.column.is_outer,
+            element=typed.column.element if typed.column is not None else None,
             size=typed.size,
             is_complete=typed.is_complete,
         )
@@ -545,10 +547,6 @@ def resolve_reference(key: exp.Expr, node: exp.Select, scope: Scope, clause: str
             if isinstance(item, exp.Alias) and item.alias.lower() == key.name.lower():
                 return item.unalias()
     return key
-
-
-def _tables(node: exp.Select) -> list[exp.Expr]:
-    return [clause.this for clause in (node.args["from_"], *(node.args.get("joins") or []))]
 
 
 def _alias(node: exp.Expr) -> str:

@@ -78,6 +78,12 @@ class Scope:
     """The columns that can be named, by the name of their table."""
 
     sources: Mapping[str, tuple[Column, ...]]
+    merged: Mapping[str, TypedExpression] = field(default_factory=dict)
+    """Columns that a join with USING has made one of two, by their names in lower case."""
+    resolve: Callable[[exp.Expr], TypedExpression | None] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """What a part of an expression stands for, where it is more than an expression of one row."""
     on_compiled: Callable[[exp.Expr, TypedExpression | None], None] | None = field(
         default=None, compare=False, repr=False
     )
@@ -97,6 +103,8 @@ class Scope:
             raise InvalidInput(
                 f"there is no table {table!r} here", why="it is not in the FROM", fix="name it in the FROM"
             )
+        if table is None and name.lower() in self.merged:
+            return self.merged[name.lower()]
         candidates = [
             (alias, column)
             for alias, columns in self.sources.items()

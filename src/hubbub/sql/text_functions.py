@@ -25,6 +25,7 @@ from hubbub.sql.scalar_types import (
     check_arguments,
     copy_expression,
     make_condition,
+    unsupported_here,
 )
 
 __all__ = ["BUILDERS", "Builder", "Compile", "as_whole", "known_whole", "passes_null", "text_of"]
@@ -98,10 +99,24 @@ def _trim(node: exp.Expr, compile_part: Compile) -> TypedExpression:
 
 
 def _length(node: exp.Expr, compile_part: Compile) -> TypedExpression:
-    inner = text_of(node.this, compile_part)
+    known = compile_part(node.this)
+    if known.column is not None and known.column.element is not None:
+        size = exp.Cast(this=exp.ArraySize(this=known.sql), to=DOUBLE.copy())
+        return TypedExpression(size, Kind.NUMBER, size=(0, 40))
+    inner = as_kind(known, Kind.TEXT, "an operand")
     return TypedExpression(
         exp.Cast(this=exp.Length(this=inner.sql), to=DOUBLE.copy()), Kind.NUMBER, size=(0, 40)
     )
+
+
+def _list_contains(node: exp.Expr, compile_part: Compile) -> TypedExpression:
+    """True if an element of a list is equal; NULL only if the list or what is looked for is."""
+    check_arguments(node, "this", "expression")
+    known = compile_part(node.this)
+    if known.column is None or known.column.element is None:
+        raise unsupported_here(node)
+    value = as_kind(compile_part(node.expression), known.column.element, "what is looked for")
+    return make_condition(exp.ArrayContains(this=known.sql, expression=value.sql), known, value)
 
 
 def _substring(node: exp.Expr, compile_part: Compile) -> TypedExpression:
@@ -327,7 +342,8 @@ BUILDERS: Mapping[type[exp.Expr], Builder] = {
     exp.Lower: _text_function(ascii_lower),
     exp.Upper: _text_function(ascii_upper),
     exp.Trim: _trim,
-    exp.Length: _length,
+    **dict.fromkeys((exp.Length, exp.ArraySize), _length),
+    exp.ArrayContains: _list_contains,
     exp.Substring: _substring,
     exp.Left: _left,
     exp.Right: _right,
