@@ -28,6 +28,7 @@ def draw_all() -> dict[str, str]:
         "budget-sums.svg": draw_budget(hb.PrivacyLoss.approximate(0.1, 1e-7), 1),
         "budget-curve.svg": draw_budget(hb.PrivacyLoss.pure(0.01), 8),
         "ranges.svg": draw_ranges(),
+        "synthetic.svg": draw_synthetic_rows(),
         **draw_released_tables(),
     }
     return {
@@ -81,6 +82,38 @@ def draw_ranges() -> str:
         frame.text(3e4, math.sqrt(3e4 * cell), "noisy cells, added up", dx=-8, dy=-6, anchor="end"),
         frame.text(30, math.sqrt(10 * tree), "a tree of noisy counts", dy=-12, anchor="middle"),
     )
+
+
+def draw_synthetic_rows() -> str:
+    """Shares of reasons among synthetic rows, with the intervals of the synopsis they come from."""
+    # Released once, by the commands of the tutorial: the interval of each count, and synthetic rows of 1,000.
+    reasons = {
+        "injury": (8867, 9011, 237),
+        "fever": (7591, 7734, 204),
+        "back pain": (6277, 6420, 169),
+        "check-up": (5233, 5377, 141),
+        "birth": (3253, 3396, 88),
+        "heart": (2959, 3103, 81),
+        "allergy": (1767, 1910, 49),
+        "migraine": (1101, 1245, 31),
+    }
+    visits = 37_622  # of all reasons, as the synopsis says
+    frame = Frame(
+        "Synthetic rows reproduce what was measured",
+        "bars: of 1,000 synthetic rows; dots: 95 % intervals of the synopsis",
+        across=Axis("reasons, the most common first", 0.4, 8.6),
+        up=Axis("percent", 0, 30),
+    )
+    parts = []
+    for place, (reason, (low, high, rows)) in enumerate(reasons.items(), start=1):
+        share = rows / 10
+        parts += [
+            frame.bar(place, 0.8, share),
+            frame.line([(place - 0.45, 100 * low / visits), (place + 0.45, 100 * low / visits)], "mark"),
+            frame.line([(place - 0.45, 100 * high / visits), (place + 0.45, 100 * high / visits)], "mark"),
+            frame.text(place, share, reason, dy=-10, anchor="middle"),
+        ]
+    return frame.render(*parts)
 
 
 def draw_released_tables() -> dict[str, str]:
