@@ -16,6 +16,7 @@ SLOW = (
     # Servers, and processes that race or are killed.
     "engines",
     "ledger",
+    "server",
     # Attacks with their mutants, sweeps, and random queries.
     "attacks",
     "noise/test_large_scales.py",
@@ -26,16 +27,23 @@ SLOW = (
     "sql/test_joins.py",
     "sql/test_large.py",
     "sql/test_sensitivity.py",
-    # Other accountants, training runs, and pages that run their examples.
+    # Other accountants, audits, graphical models, training runs, and pages that run their examples.
     "accounting/test_composition.py",
     "accounting/test_oracle.py",
+    "accounting/test_subsampled_gaussian.py",
     "audit",
+    "cli/test_audit.py",
+    "docs/test_formats_page.py",
     "docs/test_ledger_page.py",
     "docs/test_queries_page.py",
     "docs/test_readme.py",
     "docs/test_training_page.py",
     "estimators/test_adult.py",
     "estimators/test_sklearn.py",
+    "synthesis/test_fuzz.py",
+    "synthesis/test_graphical_model.py",
+    "synthesis/test_synthesis_release.py",
+    "synthesis/test_synthesizer.py",
     "test_examples.py",
     "training",
 )

@@ -98,6 +98,7 @@ def test_keys_of_every_type_are_read(folder):
 # Opening
 
 
+@pytest.mark.slow
 def test_declared_file_needs_no_further_arguments(folder):
     write(folder, FULL)
     with hubbub.open(folder / "visits.csv") as data:
@@ -116,6 +117,7 @@ def test_declared_file_needs_no_further_arguments(folder):
             data.run(plan)
 
 
+@pytest.mark.slow
 def test_declared_ledger_is_used(folder):
     head = 'ledger = "visits.ledger"\naccount = "hospital"\nversion = "2026-11"\n'
     facts = read_config(write(folder, head + FULL))
@@ -221,6 +223,7 @@ def kinds(folder, account="visits"):
         return [entry.kind for entry in ledger.account(account).entries()]
 
 
+@pytest.mark.slow
 def test_declaration_applies_under_every_name_of_the_rows(folder, monkeypatch):
     write(folder, KEPT)
     file = folder / "visits.csv"

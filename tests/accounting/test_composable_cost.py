@@ -204,6 +204,7 @@ TIGHT = Fraction("2.38168972614165")
 """Of that run at δ = 1e-5, by inversion of its characteristic function at 160 bits."""
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_loss_is_that_of_the_run():
     """The same run by quadrature: as by the binomial sum at whole orders."""
     cost = (PrivacyLoss.gaussian(Fraction(10, 11)).poisson_subsampled(Fraction(256, 60000)) * 14063).cost()
@@ -373,6 +374,7 @@ def largest(power, *open_talks):
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(talks(2), talks(2), st.integers(1, 3))
 def test_interleaving_interactive_mechanisms_gains_nothing(one, two, power):

@@ -49,6 +49,7 @@ def charged(start, losses):
 # What fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("purpose", ["", "training"])
 @pytest.mark.parametrize(
     "loss",
@@ -80,6 +81,7 @@ def test_a_bounded_charge_without_a_closed_form_needs_no_cut():
     assert not used_up.certifies(sampled, replace(charge, mu_squared=charge.mu_squared / 2))
 
 
+@pytest.mark.slow
 def test_a_numeric_charge_falls_back_to_the_pure_sum():
     sampled = PrivacyLoss.laplace(Fraction(9, 10)).poisson_subsampled(Fraction(9, 10))
     account = PrivacyFilter(Budget(1, 1e-6, purpose="many queries")).charge(
@@ -225,6 +227,7 @@ def test_the_order_of_charges_makes_no_difference(losses, shuffle):
     assert (one.stage.spent, one.stage.delta) == (other.stage.spent, other.stage.delta)
 
 
+@pytest.mark.slow
 def test_a_thousand_arbitrary_charges_keep_their_size_and_only_round_up():
     rng = random.Random(7)
     account, truth = PrivacyFilter(Budget(1, 1e-6)), Fraction(0)
@@ -240,6 +243,7 @@ def test_a_thousand_arbitrary_charges_keep_their_size_and_only_round_up():
 # What is charged
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(LOSSES, max_size=6), LOSSES)
 def test_charges_are_certified_and_survive_storage(losses, loss):
@@ -325,6 +329,7 @@ def test_fifty_gaussians_read_almost_their_composition():
     assert odometer.reading().epsilon <= Fraction((loss * 50).epsilon(1e-5)) * Fraction(1001, 1000)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.lists(LOSSES, min_size=1, max_size=4))
 def test_an_odometer_always_reads_a_pair_not_below_the_composition(losses):
@@ -479,6 +484,7 @@ def test_epsilon_of_orders_is_the_least_that_fits():
 # What is left
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(LOSSES, max_size=6))
 def test_remaining_fits_and_hardly_more_does(losses):

@@ -155,6 +155,7 @@ def test_bad_input_gives_one_line_without_traceback(words, what):
     assert "=True" not in out.stderr
 
 
+@pytest.mark.slow
 def test_the_demo_shows_the_main_job_and_then_the_three_examples():
     start = time.monotonic()
     out = run("demo")

@@ -22,6 +22,7 @@ def there(tmp_path, monkeypatch):
     Path("visits.csv").write_text(ROWS)
 
 
+@pytest.mark.slow
 def test_init_writes_the_answers_given():
     # The unit; region: type, keys; cost: type, bounds; day: type, keys; then what is true of all.
     answers = [

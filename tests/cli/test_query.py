@@ -66,6 +66,7 @@ def answer_of(*words):
 # The main job
 
 
+@pytest.mark.slow
 def test_first_command_of_the_readme_runs():
     out = run(*shlex.split(FIRST))
     assert out.code == 0, out.stderr
@@ -107,6 +108,7 @@ def test_programs_get_json_that_is_read_back():
     assert got.facts["unit"] == "patient"
 
 
+@pytest.mark.slow
 def test_a_year_has_no_commas_or_points(tmp_path):
     file = tmp_path / "years.csv"
     file.write_text("patient,year\n" + "".join(f"{place},2024\n" for place in range(5000)))
@@ -288,6 +290,7 @@ def test_a_plan_is_written_to_a_file(tmp_path):
     assert json.loads((tmp_path / "plan.json").read_text())["unit"] == "patient"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["query", "plan"])
 def test_explain_shows_sensitivity_mechanism_sql_and_proofs(command):
     out = run(command, *shlex.split(FIRST)[1:], "--explain")
@@ -397,6 +400,7 @@ def test_bounding_report_is_measured_if_paid_for():
     assert abs(answer_of(*words).facts["share above a contribution bound"]["value"] - 2546 / 20000) < 0.02
 
 
+@pytest.mark.slow
 def test_intervals_may_be_left_out():
     words = (
         "visits.parquet", "SELECT MEDIAN(age) AS age FROM visits", "--unit", "patient", "--epsilon", "1",
@@ -760,6 +764,7 @@ def test_every_example_in_the_help_runs(line):
     Path("reasons.csv").unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 def test_limits_are_measured_once_and_later_queries_search_nothing(tmp_path):
     ledger = ("--ledger", str(tmp_path / "limits.ledger"))
     assert run("budget", "open", "visits", "--unit", "patient", "--epsilon", "5", *ledger).code == 0

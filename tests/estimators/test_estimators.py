@@ -313,6 +313,7 @@ def test_units_are_required_exactly_if_the_unit_has_a_key():
         )
 
 
+@pytest.mark.slow
 def test_ledger_account_is_charged_for_its_own_unit_only(tmp_path):
     ledger = Ledger.open(str(tmp_path / "visits.ledger"))
     account = ledger.account("visits", Unit("patient"), hb.Budget(1, 1e-6))
@@ -459,6 +460,7 @@ def test_rows_beyond_rows_per_unit_change_nothing():
     assert np.allclose(scaler.mean_, x[::2].mean(axis=0), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_estimators_need_neither_scikit_learn_nor_torch():
     code = (
         "import sys, hubbub.estimators as l;"

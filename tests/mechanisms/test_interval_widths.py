@@ -298,6 +298,7 @@ def test_ratio_interval_covers_with_its_confidence_under_the_exact_law(mechanism
     assert covered <= 1 - (1 - confidence) / 8  # what is beyond the confidence pays for the rounding to steps
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     top=st.integers(-30, 60),

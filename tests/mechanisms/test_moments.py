@@ -105,6 +105,7 @@ def test_wide_gaussian_noise_has_the_moments_of_the_continuous_law(sigma):
     assert high - low < Fraction(1, 10**17) * sigma
 
 
+@pytest.mark.slow
 def test_noise_that_is_almost_never_there_has_moments_next_to_0():
     for moment in (rounded_gaussian_variance, rounded_gaussian_mean_size):
         low, high = moment(Fraction(1, 10**9))
@@ -152,6 +153,7 @@ def widened(enclose, *, up):
     return wide
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.fractions(Fraction(1, 20), 100))
 def test_bounds_are_in_order_and_close(scale):

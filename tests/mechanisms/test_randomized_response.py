@@ -686,6 +686,7 @@ def test_a_report_has_no_error():
 NUMBERS = [float("nan"), float("inf"), 0, -1, "1", True, None, [1], np.array(0.5), np.array([0.5])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", NUMBERS, ids=repr)
 @pytest.mark.parametrize(
     "ask",

@@ -573,6 +573,7 @@ def test_other_regrets_hold_and_are_nearly_tight(kind, confidence):
         )
 
 
+@pytest.mark.slow
 def test_worst_case_scores_have_one_leader():
     z = HALF
     for law in (reference.permute_and_flip, reference.exponential, reference.noisy_max):

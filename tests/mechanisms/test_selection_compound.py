@@ -46,6 +46,7 @@ def test_peeling_selects_the_best_remaining_candidate(kind):
     assert TopK(round_, k=3).loss().epsilon() == 1.5
 
 
+@pytest.mark.slow
 def test_peeling_follows_the_reference_law():
     mechanism = TopK(PermuteAndFlip.of(sensitivity=1, epsilon=2), k=2)
     scores, z = (2, 0, 1), mpmath.exp(-1)

@@ -307,6 +307,7 @@ def test_session_is_bound_to_its_process(monkeypatch):
     assert session.ask(FAR)
 
 
+@pytest.mark.slow
 def test_forked_session_is_refused_without_waiting_for_a_lock():
     session = _one().open()
     with session._lock:  # as a thread that is asking holds it, and which the child does not have

@@ -142,6 +142,7 @@ def test_laws_hold_at_any_scale(scale, name):
         assert high - low <= 2
 
 
+@pytest.mark.slow
 def test_reference_laws_match_their_definitions():
     # By hand, so that the reference itself is held to the definitions.
     q = mp.exp(-1 / real(Fraction(7, 3)))

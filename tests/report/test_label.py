@@ -49,6 +49,7 @@ def statuses(facts, **more):
     return [each.status for each in check_label(json.dumps(facts), **more).findings]
 
 
+@pytest.mark.slow
 def test_label_follows_its_schema(folder, facts):
     schema = json.loads(files("hubbub.report").joinpath("label.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -238,6 +238,7 @@ def test_expressions_of_separate_measurements_have_intervals():
 # Groups without rows, and without keys
 
 
+@pytest.mark.slow
 def test_group_that_may_be_empty_has_no_mean():
     data = open_data(keys={"g": ["nobody", "a"]})
     what = "COUNT(x) AS n, AVG(x) AS m, STDDEV(x) AS s, CORR(x, y) AS r, MEDIAN(x) AS q"

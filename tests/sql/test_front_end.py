@@ -106,6 +106,7 @@ def test_sums_of_one_unit_do_not_depend_on_the_order_of_rows():
         assert len({int(each[0]["m0"][0]) for each in results}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",
     [
@@ -222,6 +223,7 @@ def test_unbounded_growth_is_refused(text):
         open_data().sql(text, epsilon=1)
 
 
+@pytest.mark.slow
 def test_means_work_with_limited_groups_and_selected_keys():
     """Neither could be run at all."""
     by_groups = integers(

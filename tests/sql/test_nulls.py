@@ -161,6 +161,7 @@ def test_sum_of_a_constant_is_a_multiple_of_the_count():
         data.sql("SELECT AVG(1) AS n FROM visits", epsilon=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["1 = NULL", "NULL = NULL", "age = NULL", "NOT (NULL > 1)"])
 def test_unknown_condition_does_not_select_rows(condition):
     data = open_data()

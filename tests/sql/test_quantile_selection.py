@@ -221,6 +221,7 @@ def test_medians_by_group(what, unit):
             assert values[40] < value < values[160]
 
 
+@pytest.mark.slow
 def test_mechanism_is_chosen_by_public_facts_and_explained():
     data = open_data()
 
@@ -283,6 +284,7 @@ def test_a_round_number_that_many_have_is_found_exactly():
         assert plan.run().value.to_dict()["m"] == [37.0]
 
 
+@pytest.mark.slow
 def test_bounds_that_are_far_too_wide_cost_little():
     """Of 4000 rows at ε = 10, at most 40 rows off: missed with a chance below e^-100."""
     rows = people(4000)
@@ -300,6 +302,7 @@ def test_people_with_many_rows_count_as_little_as_they_may():
     assert value < 40
 
 
+@pytest.mark.slow
 def test_too_many_groups_are_refused_before_the_charge():
     data = open_data(people().assign(h=0), keys={"h": range(2**20 + 1)})
     with refused(Unsupported, match="too many groups"):
@@ -337,6 +340,7 @@ def tiled(grid, values, copies):
     return CellCounts(copies, group, np.tile(cell, copies), np.tile(times, copies))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_interval_covers_as_often_as_it_says(shape):
     """1000 releases of three quantiles; of eighteen comparisons each fails with a chance of 1e-11 at most."""
@@ -357,6 +361,7 @@ def test_an_interval_covers_as_often_as_it_says(shape):
         assert tail(copies, 0.9, covered) > 1e-11, (target, covered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_rank_of_an_answer_is_as_near_as_is_said(shape):
     """300 releases; with chance 0.9 each, fewer than 230 are within with a chance below 1e-9."""

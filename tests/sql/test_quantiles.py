@@ -105,6 +105,7 @@ def test_the_norms_are_those_of_the_weights(tree, fraction):
     assert total == pytest.approx([np.linalg.norm(ranks[-1], kind) for kind in (1, 2, np.inf)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("tree", [*TREES, Tree(0, 1)], ids=str)
 def test_without_noise_a_quantile_is_exact_up_to_its_bin(tree, shape):
@@ -182,6 +183,7 @@ def test_contradicting_counts_have_a_quantile():
         assert 0 <= answers.low <= answers.value <= answers.high <= 1
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.data())
 def test_a_larger_fraction_has_no_smaller_value(data):

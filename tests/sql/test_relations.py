@@ -94,6 +94,7 @@ def test_relation_has_the_rows_of_sql(data, source):
     assert plan.run().value["n"] == [pytest.approx(COUNTED[source], abs=0.01)]
 
 
+@pytest.mark.slow
 def test_with_clause_equals_its_subquery(data):
     first = "WITH v AS (SELECT * FROM visits WHERE cost > 15), w AS (SELECT person FROM v)"
     text = f"{first} SELECT COUNT(*) AS n FROM w"
@@ -270,6 +271,7 @@ def test_queries_about_single_people_are_refused(data):
 # The engine's side
 
 
+@pytest.mark.slow
 def test_units_of_different_types_are_refused():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE a AS SELECT 1::BIGINT AS u; CREATE TABLE b AS SELECT 'one' AS u")
@@ -305,6 +307,7 @@ def test_units_beyond_doubles_stay_apart():
     assert result == [pytest.approx(4, abs=0.1)]
 
 
+@pytest.mark.slow
 def test_one_value_does_not_choose_the_type_of_a_column():
     pandas = pytest.importorskip("pandas")
     kinds = set()

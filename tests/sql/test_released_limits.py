@@ -62,6 +62,7 @@ def test_a_declared_limit_is_what_is_declared(file):
         assert data.sql("SELECT SUM(x) AS s FROM t", epsilon=1, rows_per_unit=3).contribution_bounds.rows == 3
 
 
+@pytest.mark.slow
 def test_a_ledger_keeps_it_and_the_same_question_keeps_its_answer(file, tmp_path):
     ledger = tmp_path / "l.db"
     question = "SELECT COUNT(*) AS n FROM t"
@@ -87,6 +88,7 @@ def test_another_version_of_the_rows_is_searched_anew(file, tmp_path):
         assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_ledger", [True, False])
 def test_limits_are_measured_once_for_all_later_queries(file, tmp_path, has_ledger):
     with open_data(file, tmp_path / "l.db" if has_ledger else None) as data:
@@ -117,6 +119,7 @@ def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
         assert data.sql("SELECT AVG(x) AS a FROM t", epsilon=1).split.rows > 0
 
 
+@pytest.mark.slow
 def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path):
     """From her own budget: the account has paid, and the histogram is the same."""
     ledger, ada = tmp_path / "l.db", {"table": "t", "unit": "who", "analyst": "ada", "bounds": {"x": (0, 9)}}
@@ -135,6 +138,7 @@ def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path)
         assert data.account.remaining().epsilon == before
 
 
+@pytest.mark.slow
 def test_an_error_is_kept_for_a_limit_that_was_measured(file):
     with open_data(file) as data:
         with pytest.raises(hb.Refused, match="estimated when the query runs"):
@@ -145,6 +149,7 @@ def test_an_error_is_kept_for_a_limit_that_was_measured(file):
         assert plan.half_width(0) <= 100
 
 
+@pytest.mark.slow
 def test_an_analyst_does_not_read_a_histogram_from_the_answers_of_others(file, tmp_path):
     ledger, question = tmp_path / "l.db", "SELECT SUM(x) AS s FROM t"
     with open_data(file, ledger) as data:

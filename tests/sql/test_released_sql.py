@@ -106,6 +106,7 @@ def test_other_outer_sql_over_the_same_release_is_free(rows, tmp_path):
             assert result.facts["asked before"]
 
 
+@pytest.mark.slow
 def test_a_stored_composite_is_read_back(rows, tmp_path):
     with open_data(rows, ledger=tmp_path / "one.ledger", budget=hb.Budget(1), version="1") as data:
         text = "SELECT g, h, COUNT(*) AS n FROM t GROUP BY ROLLUP (g, h)"

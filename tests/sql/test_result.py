@@ -114,6 +114,7 @@ def schemas(answers, path):
     ]
 
 
+@pytest.mark.slow
 def test_types_follow_from_the_plan_alone(typed, tmp_path):
     full, empty = typed(), typed(" HAVING FALSE")
     assert len(full) == 3  # true, false and NULL

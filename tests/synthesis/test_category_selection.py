@@ -75,6 +75,7 @@ def test_the_rest_costs_the_same_whatever_was_selected(kind):
             assert rest.loss.epsilon(9e-7) <= 7.2 + 1e-9
 
 
+@pytest.mark.slow
 def test_the_plan_does_not_depend_on_the_rows():
     texts = set()
     for frame in (people(), people(4), people().assign(city="Genf")):

@@ -174,6 +174,7 @@ def make_data(count=400):
     return frame
 
 
+@pytest.mark.slow
 def test_synopsis_without_delta_answers_with_intervals(tmp_path):
     with hb.open(
         make_data(), table="t", unit=hb.Unit.row(), keys={"kind": list("xyz")}, bounds={"age": (0, 49)}

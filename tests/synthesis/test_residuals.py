@@ -53,6 +53,7 @@ def test_substituted_unit_moves_the_integers_within_their_sensitivity(shape):
     assert max(moves) >= noise.sensitivity.l2_squared * Fraction(98, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_unit_with_several_weighted_rows_moves_no_further(neighbours):
     noise = make_noise((2, 3), neighbours, scale=4, max_weight=2)

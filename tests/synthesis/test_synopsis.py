@@ -65,6 +65,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", QUERIES)
 def test_answers_are_those_of_the_same_query_on_the_rows(text, precise):
     connection, synopsis = precise
@@ -106,6 +107,7 @@ def test_questions_that_it_cannot_answer_are_refused(text, error, precise):
         precise[1].sql(text)
 
 
+@pytest.mark.slow
 def test_plan_states_errors_and_reads_nothing():
     data = open_people(budget=hb.Budget(1, 1e-6))
     plan = data.plan_synopsis(2, **OPTIONS, columns=COLUMNS)
@@ -129,6 +131,7 @@ def test_focus_and_rules_are_part_of_the_domain():
     assert plan.domain.mask(("sex", "age")).sum() == 2 * 90 - 15
 
 
+@pytest.mark.slow
 def test_saved_file_is_self_contained(precise, tmp_path):
     _, synopsis = precise
     path = tmp_path / "people.synopsis"
@@ -295,6 +298,7 @@ def test_many_columns_are_counted_in_stages():
         assert np.round(synopsis.sql(text)["n"]).tolist() == [float(n) for _, n in rows]
 
 
+@pytest.mark.slow
 def test_nulls_and_other_categories_have_cells_where_declared():
     connection = duckdb.connect()
     connection.execute(
@@ -313,6 +317,7 @@ def test_nulls_and_other_categories_have_cells_where_declared():
         every.sql("SELECT COUNT(*) AS n FROM people WHERE x = 'rare'")
 
 
+@pytest.mark.slow
 def test_columns_may_have_the_names_of_answers():
     connection = duckdb.connect()
     connection.execute(
@@ -324,6 +329,7 @@ def test_columns_may_have_the_names_of_answers():
     assert len(synopsis.sql("SELECT n, COUNT(*) AS c FROM people GROUP BY n")) == 2
 
 
+@pytest.mark.slow
 def test_consistent_tables_are_whole_and_agree_with_each_other():
     data = open_people()
     synopsis = data.plan_synopsis(2, **OPTIONS, columns=COLUMNS).run().value
@@ -344,6 +350,7 @@ def test_consistent_tables_are_whole_and_agree_with_each_other():
     assert totals == {float(round(synopsis.measured.total[0]))}
 
 
+@pytest.mark.slow
 def test_consistent_tables_are_close_to_the_measured_ones():
     rows = 20_000
     frame = pd.DataFrame({"a": [n % 3 for n in range(rows)], "b": [n % 3 * n % 2 for n in range(rows)]})

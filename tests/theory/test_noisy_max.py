@@ -60,6 +60,7 @@ def worst_both_ways(law, pairs):
     return largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [HALF, TWO_THIRDS], ids=str)
 @pytest.mark.parametrize(("candidates", "levels"), [(2, 6), (3, 4), (4, 3)])
 def test_index_is_epsilon_private_for_any_number_of_candidates(q, candidates, levels):
@@ -199,6 +200,7 @@ def index_and_gap(q, scores, i, gap):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("candidates", "levels", "gaps"), [(2, 4, 6), (3, 3, 3), (4, 2, 2)])
 def test_the_gap_is_free(candidates, levels, gaps):
     """Index and gap together, from the same noise, keep e^ε: exact on all monotone neighbours."""
