@@ -60,7 +60,7 @@ def test_json_has_the_same_numbers():
     assert answer["epsilon"]["lower"] <= TRUTH <= answer["epsilon"]["upper"]
     assert answer["epsilon"]["how"] == "Fourier integral"
     assert answer["epsilon"]["loose"] is False
-    assert answer["asked"] == {"delta": 1e-5}
+    assert answer["target"] == {"delta": 1e-5}
     assert 0.2244 < answer["advantage"] < 0.2245
     assert any("50 % becomes at most" in line for line in answer["meaning"])
 
@@ -121,14 +121,14 @@ def test_delta_at_a_given_epsilon_is_shown():
     assert "at ε       1" in out.stdout
     answer = answer_of("--gaussian", "1", "--epsilon", "1")
     assert answer["delta"]["lower"] <= 0.12693673750664397 <= answer["delta"]["upper"]
-    assert answer["asked"] == {"epsilon": 1.0}
+    assert answer["target"] == {"epsilon": 1.0}
 
 
 def test_pure_losses_need_no_delta():
     answer = answer_of("--pure", "0.1", "--pure", "0.2")
     assert answer["epsilon"]["upper"] == pytest.approx(0.3)
     assert answer["epsilon"]["upper"] >= Fraction(3, 10)
-    assert answer["asked"] == {"delta": 0.0}
+    assert answer["target"] == {"delta": 0.0}
     assert "0.3  at most" in run("loss", "--pure", "0.1", "--pure", "0.2").stdout
 
 
@@ -156,7 +156,7 @@ def test_infinite_epsilon_is_null_in_json():
 )
 def test_calibrated_noise_meets_the_target_and_less_does_not(kind, extra, truth):
     answer = answer_of("--find", kind, "--epsilon", "1", *extra)
-    value = answer["found"][kind]
+    value = answer["calibration"][kind]
     if truth is not None:
         assert value == pytest.approx(truth, rel=1e-8)
     assert 0.999 < answer["epsilon"]["upper"] <= 1
@@ -399,8 +399,8 @@ def test_fixes_name_shell_options(words, option):
 
 
 def test_large_delta_may_be_queried_and_calibrated_with_a_population():
-    assert answer_of("--gaussian", "1", "--delta", "0.01")["asked"] == {"delta": 0.01}
-    assert answer_of("--gaussian", "1", "--delta", "0.01", "--population", "99")["asked"] == {"delta": 0.01}
+    assert answer_of("--gaussian", "1", "--delta", "0.01")["target"] == {"delta": 0.01}
+    assert answer_of("--gaussian", "1", "--delta", "0.01", "--population", "99")["target"] == {"delta": 0.01}
     words = ("--find", "gaussian", "--epsilon", "1", "--delta", "0.01", "--population", "99")
     assert answer_of(*words)["epsilon"]["upper"] <= 1
 

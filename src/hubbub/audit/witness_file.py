@@ -47,7 +47,7 @@ def make_witness_file(result: Audit, subject: dict[str, Any]) -> str:
         "score": _encode_score(witness.scored_by),
         "threshold": witness.threshold,
         "above": witness.above,
-        "found": {
+        "frequencies": {
             "probability_x": witness.probability_x,
             "probability_x_prime": witness.probability_x_prime,
             "draws": witness.draws,

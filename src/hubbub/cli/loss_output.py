@@ -152,13 +152,13 @@ def _delta_in_words(question: LossQuestion, bounds: Bounds | None) -> Fraction |
 
 def _to_dict(figures: LossFigures) -> dict[str, Any]:
     question, bounds = figures.question, figures.bounds
-    out: dict[str, Any] = {"loss": str(question.loss), "asked": {}}
+    out: dict[str, Any] = {"loss": str(question.loss), "target": {}}
     if question.delta is not None:
-        out["asked"]["delta"] = float(question.delta)
+        out["target"]["delta"] = float(question.delta)
     if question.epsilon is not None:
-        out["asked"]["epsilon"] = float(question.epsilon)
+        out["target"]["epsilon"] = float(question.epsilon)
     if question.calibration:
-        out["found"] = {question.calibration.kind: float(question.calibration.text)}
+        out["calibration"] = {question.calibration.kind: float(question.calibration.text)}
     if bounds is not None:
         out["epsilon" if question.delta is not None else "delta"] = {
             "lower": _finite_or_none(bounds.lower),
