@@ -18,7 +18,7 @@ def data():
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE r AS SELECT i AS unit, 1.0 AS x, 2.0 AS y, 'a' AS t, TRUE AS b, DATE '2024-01-01' AS d, "
-        "TIMESTAMP '2024-01-01' AS m FROM range(3) q(i)"
+        "TIMESTAMP '2024-01-01' AS m, ['a'] AS l FROM range(3) q(i)"
     )
     return hb.open(connection, table="r", unit="unit", rows_per_unit=1, bounds={"x": (0, 3), "y": (0, 3)})
 

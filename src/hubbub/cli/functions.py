@@ -16,7 +16,7 @@ Word = Annotated[
 def functions(word: Word = None, form: FormatOption = OutputFormat.TEXT) -> None:
     """List the SQL functions that are accepted: on rows, as aggregates, and over released values.
 
-    In the examples x and y are numbers, t is a text, b a truth value, d a date, m a timestamp.
+    In the examples x and y are numbers, t is a text, b a truth value, d a date, m a timestamp, l a list.
 
 
     hubbub functions

@@ -35,7 +35,8 @@ _ROW_EXAMPLES = """
     DAYNAME(d) ; MONTHNAME(d) ; LAST_DAY(d) ; DATE_TRUNC('month', d) ; DATE_DIFF('month', d, d) ; d
     - d ; d + 7 ; m - INTERVAL 30 MINUTE ; DATE_ADD(m, INTERVAL 1 MONTH) ; ADD_MONTHS(d, 3) ;
     STRFTIME(m, '%Y-%m') ; STRPTIME(t, '%d/%m/%Y') ; CAST(t AS DOUBLE) ; CAST(x AS VARCHAR) ;
-    CAST(t AS DATE) ; CAST(m AS DATE) ; TRY_CAST(t AS TIMESTAMP)
+    CAST(t AS DATE) ; CAST(m AS DATE) ; TRY_CAST(t AS TIMESTAMP) ; LEN(l) ; ARRAY_LENGTH(l) ;
+    LIST_CONTAINS(l, 'a')
 """
 _AGGREGATES = """
     COUNT(*) ; COUNT(x) ; COUNT(DISTINCT x) ; COUNT_IF(b) ; SUM(x) ; AVG(x) ; VARIANCE(x) ;
@@ -46,12 +47,13 @@ _AGGREGATES = """
 """
 _SCOPE = Scope(
     {
-        "r": tuple(
-            Column(name, kind)
-            for name, kind in (
-                *(("x", Kind.NUMBER), ("y", Kind.NUMBER), ("t", Kind.TEXT), ("b", Kind.BOOLEAN)),
-                *(("d", Kind.DATE), ("m", Kind.TIMESTAMP)),
-            )
+        "r": (
+            *(Column(name, Kind.NUMBER) for name in "xy"),
+            Column("t", Kind.TEXT),
+            Column("b", Kind.BOOLEAN),
+            Column("d", Kind.DATE),
+            Column("m", Kind.TIMESTAMP),
+            Column("l", Kind.OPAQUE, element=Kind.TEXT),
         )
     }
 )
@@ -59,7 +61,6 @@ _NEAREST = {
     "CBRT": "POWER",
     "STDEV": "STDDEV",
     "CHAR_LENGTH": "LENGTH",
-    "LEN": "LENGTH",
     "TIMESTAMP_DIFF": "DATE_DIFF",
     "DATE_BIN": "DATE_TRUNC",
     "TIME_TRUNC": "DATE_TRUNC",
@@ -93,7 +94,7 @@ class FunctionEntry:
     """A function that is accepted."""
 
     example: str
-    """As it is written; x and y are numbers, t is a text, b a truth value, d a date, m a timestamp."""
+    """As written: x and y are numbers, t is a text, b a truth value, d a date, m a timestamp, l a list."""
     kind: str
     """Of its result."""
     engines: str
@@ -149,8 +150,8 @@ def render_markdown() -> str:
         "# Functions",
         "",
         "Made by `make docs` from what is accepted; `hubbub functions` prints the same. In the examples",
-        "x and y are numbers, t is a text, b a truth value, d a date and m a timestamp. What functions of",
-        "rows mean is in [queries](queries.md), under semantics of functions.",
+        "x and y are numbers, t is a text, b a truth value, d a date, m a timestamp and l a list. What",
+        "functions of rows mean is in [queries](queries.md), under semantics of functions.",
     ]
     titles = {
         "rows": "On rows: WHERE, GROUP BY, and the arguments of aggregates",
