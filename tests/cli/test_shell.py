@@ -205,6 +205,18 @@ def test_file_has_no_roles_to_admit(account):
     )
 
 
+def test_label_is_verified_for_programs(account):
+    run("query", *COUNT, "--epsilon", "1", *LEDGER)
+    run("report", *LEDGER, "--output", "label.json")
+    report = json.loads(run("report", "verify", "label.json", *LEDGER, "--format", "json").stdout)
+    assert report["ok"]
+    assert {each["status"] for each in report["findings"]} == {"OK", "not checked"}
+    facts = json.loads(Path("label.json").read_text())
+    Path("label.json").write_text(json.dumps({**facts, "spent": {"epsilon": "0", "delta": "0"}}))
+    wrong = run("report", "verify", "label.json", *LEDGER, "--format", "json")
+    assert (wrong.code, json.loads(wrong.stdout)["ok"]) == (1, False)
+
+
 def test_help_is_shown_before_engines_and_numpy_are_loaded():
     """To import them takes longer than the shell has to start."""
     code = "import sys, hubbub.cli.query; print({'numpy', 'duckdb', 'sqlglot'} & set(sys.modules))"

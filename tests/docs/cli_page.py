@@ -18,7 +18,7 @@ With `--format json` answers are JSON on stdout, and errors JSON on stderr, with
 | code | meaning |
 |---|---|
 | 0 | done |
-| 1 | `hubbub audit` or `hubbub ledger verify` found a violation |
+| 1 | `hubbub audit`, `hubbub ledger verify` or `hubbub report verify` found a violation |
 | 2 | the command line, a file or a value cannot be used |
 | 3 | refused: it could not be protected, or contradicts what the owner declared |
 | 4 | the budget is exhausted |

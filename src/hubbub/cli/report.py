@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from hubbub.cli.ledger import AccountName, LedgerAddress, open_to_read, single_account
-from hubbub.cli.terminal import escaped, print_line, to_json, write_stdout
+from hubbub.cli.terminal import (
+    FormatOption,
+    OutputFormat,
+    escaped,
+    print_line,
+    show_json,
+    to_json,
+    write_stdout,
+)
 from hubbub.errors import InvalidInput
 from hubbub.output_files import CONFIG_NAME, check_output_path, write_output
 from hubbub.report.label import label, signed_label
@@ -105,8 +113,9 @@ def verify(
         Path | None, typer.Option(help="The signer's public key; the label's own if omitted.")
     ] = None,
     where: Annotated[
-        str, typer.Option("--ledger", help="The ledger, to check the chain and that nothing is left out.")
+        str, typer.Option("--ledger", help="The ledger, to make the label again and compare all of it.")
     ] = "",
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Verify a label: every ε from its mechanisms, the totals, the signature; exits with 1 if one is wrong.
 
@@ -127,7 +136,10 @@ def verify(
     else:
         findings = check_label(text, public_key=public)
     styles = {"OK": "green", "FAILED": "red"}
-    for each in findings.findings:
+    if form is OutputFormat.JSON:
+        checks = [{"status": each.status, "text": each.text} for each in findings.findings]
+        show_json({"ok": findings.ok, "findings": checks})
+    for each in findings.findings if form is OutputFormat.TEXT else ():
         print_line(escaped(each.status, styles.get(each.status, "")), ": ", escaped(each.text))
     if not findings.ok:
         raise typer.Exit(1)

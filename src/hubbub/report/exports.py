@@ -56,7 +56,7 @@ _EXACT = 2.0**53
 """Below it every whole number is a double."""
 _PRIVATE_FACTS = ("histograms",)
 """What a label holds for later queries, and no reader needs: `limits` says what it says in words."""
-_MAX_HTML_ROWS = 60
+_MANY_ROWS = 20
 _MAX_DECIMALS = 12
 
 
@@ -241,11 +241,12 @@ def render_html(result: "Result", cost: Sequence[str] = ()) -> str:
     chart = f"<figure>{result.svg()}</figure>" if _can_draw(result) else ""
     lines = cost or describe_facts(result.facts)
     notes = "".join(f"<li>{html_text(line)}</li>" for line in lines)
-    title = title_of(result)
+    title, table = title_of(result), f'<div class="wide">{html_table(result)}</div>'
+    # The picture comes first where one would have to look for it below a long table.
+    parts = f"{chart}{table}" if len(result) > _MANY_ROWS else f"{table}{chart}"
     body = (
         f'<p class="kicker">Released with differential privacy</p><h1>{html_text(title)}</h1>{question}'
-        f'<div class="wide">{html_table(result)}</div>{chart}'
-        f"<h2>What this is</h2><ul>{notes}</ul>"
+        f"{parts}<h2>What this is</h2><ul>{notes}</ul>"
     )
     return render_page(title, body)
 
