@@ -178,13 +178,11 @@ class Table:
                 return column
         names = ", ".join(column.name for column in self.columns)
         separator = next((sign for sign in ";\t|" if len(self.columns) == 1 and sign in names), None)
-        raise InvalidInput(
-            f"there is no column {name!r} in {self.name}",
-            why="queries and declarations can only name its columns"
-            if separator is None
-            else f"its one column, {names!r}, seems to hold several, separated by {separator!r}",
-            fix=f"use one of: {names}" if separator is None else f"declare the separator {separator!r}",
-        )
+        why, fix = "queries and declarations can only name its columns", f"use one of: {names}"
+        if separator is not None:
+            why = f"its one column, {names!r}, seems to hold several, separated by {separator!r}"
+            fix = f"declare the separator {separator!r}"
+        raise InvalidInput(f"there is no column {name!r} in {self.name}", why=why, fix=fix)
 
 
 def _check_names(table: Table) -> None:
@@ -430,11 +428,7 @@ def parse_group_key(value: Any, name: str, kind: Kind) -> Key:
     )
 
 
-_SPELLINGS = {
-    Kind.DATE: ", such as 2026-11-15",
-    Kind.TIMESTAMP: ", such as 2026-11-15T12:00:00",
-    Kind.BOOLEAN: ": true or false",
-}
+_SPELLINGS = {Kind.DATE: ", such as 2026-11-15", Kind.BOOLEAN: ": true or false"}
 _DATETIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "microsecond")
 
 
