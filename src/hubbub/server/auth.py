@@ -200,20 +200,22 @@ class Auth:
         """Check a token. Nobody guesses 256 bits: a right one is let in, whatever else its source tried."""
         match = _TOKEN.fullmatch(secret)
         token_id = "" if match is None else match[1]
-        row = self._state.read(
-            lambda connection: connection.execute(
-                "SELECT user, digest FROM tokens WHERE id = ?", [token_id]
-            ).fetchone()
-        )
-        user, expected = ("", "0" * 64) if row is None else row
-        is_right = hmac.compare_digest(_digest(secret), expected) and row is not None
-        principal = Principal(user, token_id=token_id)
-        roles = self.roles(principal) if is_right else {}
-        if not is_right or not self._is_valid(principal):
+
+        def work(connection: sqlite3.Connection) -> Principal | None:
+            row = connection.execute("SELECT user, digest FROM tokens WHERE id = ?", [token_id]).fetchone()
+            user, expected = ("", "0" * 64) if row is None else row
+            principal = Principal(user, token_id=token_id)
+            is_right = hmac.compare_digest(_digest(secret), expected) and row is not None
+            if not is_right or not _is_valid(connection, principal):
+                return None
+            return replace(principal, roles=_current_roles(connection, principal))
+
+        principal = self._state.read(work)
+        if principal is None:
             self.check_attempt("", source)
             self._note_failure(f"source {source}", _SOURCE_FAILURES)
             raise _unknown_error()
-        return replace(principal, roles=roles)
+        return principal
 
     def sign_in_with_subject(self, subject: str, email: str | None) -> Principal:
         """Let in whom an identity provider vouches for: a user that was added, by subject or by address.

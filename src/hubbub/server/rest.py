@@ -39,6 +39,7 @@ FORMATS = {
     "image/svg+xml": "svg",
 }
 """Formats of an answer, by media type."""
+_FEW_ROWS = 200
 Handler = Callable[[Request, Principal], Awaitable[Response]]
 
 
@@ -143,6 +144,8 @@ class _Rest:
             again=again,
             idempotency_key=request.headers.get("idempotency-key"),
         )
+        if len(answer.result) <= _FEW_ROWS:
+            return _render_answer(answer, form)  # a thread would take longer to wake up
         return await self._service.call(_render_answer, answer, form)
 
     async def history(self, request: Request, principal: Principal) -> Response:
