@@ -7,8 +7,11 @@ import socket
 import ssl
 import subprocess
 import urllib.request
+from datetime import timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from typer.testing import CliRunner
 
 from hubbub.cli.app import app
@@ -76,6 +79,39 @@ def test_certificates_of_the_server_are_for_this_machine_and_private(tmp_path):
     assert certificate.context().minimum_version == ssl.TLSVersion.TLSv1_2
     before = certificate.certificate.read_bytes()
     assert make_certificate(tmp_path / "server.pem").certificate.read_bytes() == before
+
+
+def test_certificates_of_the_server_are_valid_by_another_implementation(tmp_path):
+    made = [make_certificate(tmp_path / f"{number}.pem") for number in range(3)]
+
+    for each in made:
+        certificate = x509.load_pem_x509_certificate(each.certificate.read_bytes())
+        key = serialization.load_pem_private_key(each.key.read_bytes(), None)
+        certificate.verify_directly_issued_by(certificate)
+        assert key.public_key() == certificate.public_key()
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+        assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["127.0.0.1", "::1"]
+        basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        assert (basic.critical, basic.value.ca, basic.value.path_length) == (True, True, 0)
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage)
+        assert usage.critical
+        assert [usage.value.digital_signature, usage.value.key_cert_sign, usage.value.crl_sign] == [
+            True, True, False,
+        ]  # fmt: skip
+        assert certificate.not_valid_after_utc - certificate.not_valid_before_utc <= timedelta(days=398)
+    assert len({each.key.read_bytes() for each in made}) == 3
+
+
+def test_certificates_that_end_soon_or_are_broken_are_made_anew(tmp_path, monkeypatch):
+    certificate = make_certificate(tmp_path / "server.pem")
+    before = certificate.certificate.read_bytes()
+    certificate.certificate.write_bytes(before[:200])
+    again = make_certificate(tmp_path / "server.pem").certificate.read_bytes()
+    assert again != before
+
+    monkeypatch.setattr(ssl, "cert_time_to_seconds", lambda _: 0)  # it ended long ago
+    assert make_certificate(tmp_path / "server.pem").certificate.read_bytes() != again
 
 
 # People

@@ -1,12 +1,16 @@
 """Certificates: the owner's, or one that the server makes for this machine alone."""
 
+import base64
+import hashlib
 import ipaddress
 import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from hubbub.errors import InvalidInput
+from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import protect_paths
 from hubbub.server.settings import ServerSettings, is_loopback
 
@@ -57,63 +61,172 @@ def find_certificate(settings: ServerSettings) -> Certificate:
 
 def make_certificate(path: Path) -> Certificate:
     """Make a certificate for this machine's own addresses, unless there is one that is still valid."""
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-    except ImportError:
-        raise InvalidInput(
-            "the package cryptography is not installed", why="it makes the server's certificate",
-            fix="pip install 'hubbub[server]'",
-        ) from None  # fmt: skip
-
     key_path = path.with_suffix(".key")
-    today = datetime.now(UTC)
-    if path.exists() and key_path.exists():
-        known = x509.load_pem_x509_certificate(path.read_bytes())
-        if known.not_valid_after_utc > today + timedelta(days=_RENEWAL_DAYS):
-            return Certificate(path, key_path)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hubbub on this machine")])
-    addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
-    usage = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"), False
-    )
-    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    extensions: list[tuple[x509.ExtensionType, bool]] = [
-        (x509.SubjectAlternativeName([x509.DNSName("localhost"), *map(x509.IPAddress, addresses)]), False),
-        (x509.BasicConstraints(ca=True, path_length=0), True),
-        (
-            x509.KeyUsage(
-                digital_signature=True, key_cert_sign=True, encipher_only=False, decipher_only=False, **usage
-            ),
-            True,
-        ),
-        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        (own, False),
-        (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own), False),
-    ]
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(today - timedelta(hours=1))
-        .not_valid_after(today + timedelta(days=_DAYS))
-    )
-    for extension, is_critical in extensions:
-        builder = builder.add_extension(extension, critical=is_critical)
-    encoding = serialization.Encoding.PEM
-    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    _write(key_path, private, 0o600)
-    _write(path, builder.sign(key, hashes.SHA256()).public_bytes(encoding), 0o644)
+    now = datetime.now(UTC)
+    if path.exists() and key_path.exists() and _read_end(path) > now + timedelta(days=_RENEWAL_DAYS):
+        return Certificate(path, key_path)
+    secret = _draw_scalar()
+    _write(key_path, _encode_pem("EC PRIVATE KEY", _encode_key(secret)), 0o600)
+    _write(path, _encode_pem("CERTIFICATE", _sign_certificate(secret, now)), 0o644)
     protect_paths(key_path)
     return Certificate(path, key_path)
+
+
+def _read_end(path: Path) -> datetime:
+    """The moment until which a certificate of ours is valid; long ago if it cannot be read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(path)
+        [known] = context.get_ca_certs()
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(known["notAfter"])), UTC)
+    except (OSError, ssl.SSLError, ValueError):
+        return datetime.fromtimestamp(0, UTC)
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
+
+
+# The curve P-256 (FIPS 186-5) and ECDSA, for one signature a year that only this machine makes. A package for
+# it would take more room than the whole server; how long the arithmetic takes is seen by nobody.
+
+_P = 2**256 - 2**224 + 2**192 + 2**96 - 1
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_BASE = (
+    0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
+    0x4FE342E2FE1A7F9B8EE7EB4A7C0F9E162BCE33576B315ECECBB6406837BF51F5,
+)
+_Point = tuple[int, int]
+
+
+def _draw_scalar() -> int:
+    """A secret number from 1 to the order − 1; 40 bytes leave a bias below 2^-64."""
+    return int.from_bytes(random_bytes(40), "big") % (_ORDER - 1) + 1
+
+
+def _add(one: _Point | None, other: _Point | None) -> _Point | None:
+    """The sum of two points; None is the point at infinity."""
+    if one is None or other is None:
+        return other if one is None else one
+    (x1, y1), (x2, y2) = one, other
+    if x1 == x2 and (y1 + y2) % _P == 0:
+        return None
+    slope = (3 * x1 * x1 - 3) * pow(2 * y1, -1, _P) if one == other else (y2 - y1) * pow(x2 - x1, -1, _P)
+    x = (slope * slope - x1 - x2) % _P
+    return x, (slope * (x1 - x) - y1) % _P
+
+
+def _multiply(scalar: int) -> _Point:
+    """A multiple of the base point."""
+    total, power = None, _BASE
+    for place in range(scalar.bit_length()):
+        if scalar >> place & 1:
+            total = _add(total, power)
+        power = cast("_Point", _add(power, power))
+    assert total is not None
+    return total
+
+
+def _encode_point(secret: int) -> bytes:
+    x, y = _multiply(secret)
+    return b"\x04" + x.to_bytes(32, "big") + y.to_bytes(32, "big")
+
+
+def _sign(secret: int, message: bytes) -> bytes:
+    """An ECDSA signature of a message, as DER."""
+    digest = int.from_bytes(hashlib.sha256(message).digest(), "big")
+    while True:
+        nonce = _draw_scalar()
+        r = _multiply(nonce)[0] % _ORDER
+        s = pow(nonce, -1, _ORDER) * (digest + r * secret) % _ORDER
+        if r and s:
+            return _sequence(_integer(r), _integer(s))
+
+
+# X.509 (RFC 5280) in DER
+
+
+def _der(tag: int, *parts: bytes) -> bytes:
+    content = b"".join(parts)
+    size = len(content)
+    digits = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    length = bytes([size]) if size < 128 else bytes([0x80 | len(digits)]) + digits
+    return bytes([tag]) + length + content
+
+
+def _sequence(*parts: bytes) -> bytes:
+    return _der(0x30, *parts)
+
+
+def _integer(value: int) -> bytes:
+    return _der(0x02, value.to_bytes(value.bit_length() // 8 + 1, "big"))
+
+
+def _bits(content: bytes, unused: int = 0) -> bytes:
+    return _der(0x03, bytes([unused]), content)
+
+
+def _oid(text: str) -> bytes:
+    first, second, *rest = map(int, text.split("."))
+    out = bytes([40 * first + second])
+    for number in rest:
+        digits = [number & 127]
+        while number := number >> 7:
+            digits.insert(0, 128 | number & 127)
+        out += bytes(digits)
+    return _der(0x06, out)
+
+
+_EC_KEY, _P256, _ECDSA_SHA256 = (
+    _oid("1.2.840.10045.2.1"),
+    _oid("1.2.840.10045.3.1.7"),
+    _oid("1.2.840.10045.4.3.2"),
+)
+
+
+def _encode_key(secret: int) -> bytes:
+    """The secret key, as RFC 5915 writes it."""
+    public = _der(0xA1, _bits(_encode_point(secret)))
+    return _sequence(_integer(1), _der(0x04, secret.to_bytes(32, "big")), _der(0xA0, _P256), public)
+
+
+def _sign_certificate(secret: int, now: datetime) -> bytes:
+    """A certificate for localhost that vouches for itself, and for nothing else."""
+    public = _encode_point(secret)
+    identity = hashlib.sha1(public, usedforsecurity=False).digest()
+    name = _sequence(_der(0x31, _sequence(_oid("2.5.4.3"), _der(0x0C, b"hubbub on this machine"))))
+    ends = [now - timedelta(hours=1), now + timedelta(days=_DAYS)]
+    moments = [_der(0x17, f"{each:%y%m%d%H%M%SZ}".encode()) for each in ends]
+    addresses = [ipaddress.ip_address(each).packed for each in ("127.0.0.1", "::1")]
+    is_critical = _der(0x01, b"\xff")
+    extensions = [
+        (
+            _oid("2.5.29.17"),
+            b"",
+            _sequence(_der(0x82, b"localhost"), *(_der(0x87, each) for each in addresses)),
+        ),
+        (_oid("2.5.29.19"), is_critical, _sequence(_der(0x01, b"\xff"), _integer(0))),  # signs itself alone
+        (_oid("2.5.29.15"), is_critical, _bits(b"\x84", 2)),  # digital signature, certificate signing
+        (_oid("2.5.29.37"), b"", _sequence(_oid("1.3.6.1.5.5.7.3.1"))),  # of a server
+        (_oid("2.5.29.14"), b"", _der(0x04, identity)),
+        (_oid("2.5.29.35"), b"", _sequence(_der(0x80, identity))),
+    ]
+    listed = [_sequence(kind, mark, _der(0x04, value)) for kind, mark, value in extensions]
+    body = _sequence(
+        _der(0xA0, _integer(2)),  # version 3
+        _integer(int.from_bytes(random_bytes(16), "big") >> 1 | 1),
+        _sequence(_ECDSA_SHA256),
+        name,
+        _sequence(*moments),
+        name,
+        _sequence(_sequence(_EC_KEY, _P256), _bits(public)),
+        _der(0xA3, _sequence(*listed)),
+    )
+    return _sequence(body, _sequence(_ECDSA_SHA256), _bits(_sign(secret, body)))
+
+
+def _encode_pem(kind: str, content: bytes) -> bytes:
+    lines = base64.encodebytes(content)
+    return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (kind.encode(), lines, kind.encode())
