@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hubbub.accounting import PrivacyLoss, subsampled_laplace
-from hubbub.accounting.composition import FOURIER
+from hubbub.accounting.composition import FOURIER, PLD
 from hubbub.accounting.discrete_pairs import randomized_response_pair
 from hubbub.accounting.dominating_pairs import LaplacePair
 from hubbub.accounting.float_bounds import Uncertified
@@ -80,7 +80,7 @@ def test_sampled_laplace_noise_decays_like_its_variance_at_first():
 
 @pytest.mark.parametrize(
     ("epsilon", "rate", "steps", "delta"),
-    [("1", "0.1", 1000, 1e-5), ("0.1", "0.01", 1000, 1e-5), ("1", "0.01", 100, 1e-6), ("2", "0.3", 50, 1e-9),
+    [("1", "0.1", 1000, 1e-5), ("0.1", "0.01", 1000, 1e-5), ("1", "0.01", 100, 1e-6), ("2", "0.3", 500, 1e-9),
      ("0.5", "0.001", 10_000, 1e-6)],
 )  # fmt: skip
 def test_epsilon_of_sampled_laplace_noise_is_close_and_agrees_with_the_lattice(epsilon, rate, steps, delta):
@@ -96,6 +96,13 @@ def test_epsilon_of_sampled_laplace_noise_is_close_and_agrees_with_the_lattice(e
         assert low <= bounds.upper * (1 + 1e-9)
         if not added:
             assert bounds.lower <= high * (1 + 1e-9)
+
+
+def test_few_steps_that_do_not_decay_are_left_to_the_lattice():
+    loss = PrivacyLoss.laplace(2).poisson_subsampled(Fraction(3, 10)) * 50
+    bounds = loss.epsilon_bounds(1e-9)
+    assert bounds.method == PLD
+    assert bounds.upper - bounds.lower <= 1e-6 * bounds.upper
 
 
 def test_quadrature_of_sampled_laplace_noise_is_enclosed(monkeypatch):

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.accounting.dominating_pairs import MIN_MASS, BinMasses, widen
+from hubbub.accounting.dominating_pairs import MAX_TERMS, MIN_MASS, BinMasses, widen
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
 from hubbub.errors import InvalidInput
 
@@ -141,7 +141,7 @@ class DiscretePair:
         """How many units of 2^-48 e^K(z) is off, of e^K(Re z), beyond some units of K."""
         losses, p, _ = self._sorted
         c, largest = float(z.real.max()), float(np.abs(losses).max())
-        if self.truncated or c * largest > 600:
+        if self.truncated or c * largest > 600 or z.size * losses.size > MAX_TERMS:
             raise Uncertified
         # Σ p·e^(cL) is at least 1.
         size = float(p @ np.exp(np.maximum(0.0, c * losses))) / max(1.0, float(p @ np.exp(c * losses)))

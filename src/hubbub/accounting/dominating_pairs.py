@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hubbub.accounting.float_bounds import log1p
 
 __all__ = [
+    "MAX_TERMS",
     "MIN_MASS",
     "BinMasses",
     "BoundedRangePair",
@@ -40,6 +41,9 @@ _TAIL_DEVIATIONS = 40.0
 MIN_MASS = 1e-300
 """Masses below it may be missing or wrong; upper bounds add it for each bin."""
 
+# survives: From how much work on it is left to others is free.
+MAX_TERMS = 1 << 19
+"""Losses times points of a transform: what takes longer is left to the PLD accountant."""
 _UNIT_ROUNDOFF = 2.0**-53
 # survives: Where one formula takes over from the other is free: both are good there.
 _MAX_SERIES_SIZE = 0.5

@@ -64,7 +64,10 @@ class ExplicitMoments(Protocol):
         """An upper bound of ln|e^(K(c+is) − K(c))| for all s ≥ t; 0 if none is known."""
 
     def moment_error(self, z: Complexes) -> Doubles:
-        """How many units of 2^-48 e^K(z) is off, of e^K(Re z), beyond some units of K."""
+        """How many units of 2^-48 e^K(z) is off, of e^K(Re z), beyond some units of K.
+
+        `Uncertified` if that is not known, or K would take long at all these points.
+        """
 
 
 class Sum(NamedTuple):
@@ -330,9 +333,11 @@ class Contour:
         power = np.zeros(count, dtype=np.complex128)
         log_error: Doubles = np.full(count, ROUNDING)
         for pair, times in explicit:
+            # First, as it refuses what would take long.
+            off = pair.moment_error(self.z)
             values = pair.log_moment(self.z)
             power += times * values
-            log_error += ROUNDING * times * (np.abs(values) + pair.moment_error(self.z))
+            log_error += ROUNDING * times * (np.abs(values) + off)
         self.kernel = 1 / (self.z * (1 + self.z))
         self.kernel[0] /= 2
         gain = None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.accounting.dominating_pairs import BinMasses, ContinuousPair, LaplacePair
+from hubbub.accounting.dominating_pairs import MAX_TERMS, BinMasses, ContinuousPair, LaplacePair
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
 from hubbub.accounting.fourier_windows import legendre_rule
 from hubbub.accounting.subsampled_pairs import SubsampledPair
@@ -118,7 +118,7 @@ class SubsampledLaplacePair(ContinuousPair):
         """How many units of 2^-48 e^K(z) is off, of e^K(Re z), beyond some units of K."""
         c, reach = float(z.real.max()), float(np.abs(z.imag).max())
         rule = self._rule(c, reach)
-        if not rule.log_error < 0:
+        if not rule.log_error < 0 or z.size * rule.loss.size > MAX_TERMS:
             raise Uncertified
         # Terms are off by some units of zL, which is no more than that of the largest loss.
         least = self._least_moment(c)
