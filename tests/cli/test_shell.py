@@ -199,6 +199,12 @@ def test_columns_and_tables_are_completed():
     assert complete("que") == ["query"]
 
 
+@pytest.mark.slow
+def test_columns_of_a_file_are_completed_without_a_declaration():
+    assert complete("query", "visits.parquet", "SQL", "--unit", "pa") == ["patient"]
+    assert complete("query", "visits.parquet", "--bounds", "re") == ["region="]
+
+
 def test_file_has_no_roles_to_admit(account):
     assert run("ledger", "admit", "rita", "--role", "reader", *LEDGER).stderr.startswith(
         "the ledger is a file"

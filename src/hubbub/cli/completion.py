@@ -1,5 +1,7 @@
 """What a shell completes: columns and tables of a hubbub.toml, or of FILE. No row is read."""
 
+import os
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +47,29 @@ class _Names:
 
 def _list_tables(context: typer.Context) -> list[_Names]:
     """The tables of FILE if one is typed, else of the hubbub.toml in this folder."""
-    file = context.params.get("file") or (CONFIG_NAME if Path(CONFIG_NAME).is_file() else None)
+    file = context.params.get("file") or _find_typed_file()
+    file = file or (CONFIG_NAME if Path(CONFIG_NAME).is_file() else None)
     tables: list[_Names] = []
     if isinstance(file, str):
         for read in (_read_declared, _read_schema):
             with suppress(Exception):  # a shell shows no error while a word is typed
                 tables += read(file)
     return tables
+
+
+def _find_typed_file() -> str | None:
+    """The first word that is a file: the parser gives up at an option without a value, arguments included."""
+    for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS"):
+        text = os.environ.get(name, "")
+        try:
+            words = shlex.split(text)
+        except ValueError:  # a quote that is still open
+            words = text.split()
+        for word in words[1:]:
+            with suppress(OSError, ValueError):
+                if Path(word).is_file():
+                    return word
+    return None
 
 
 def _read_declared(file: str) -> list[_Names]:
