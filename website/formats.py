@@ -337,7 +337,10 @@ def _describe_errors() -> str:
     head = (
         "An error is a class in Python, an exit code in the shell, a status over HTTP and a SQLSTATE in psql."
     )
-    more = "Exit code 0: done. Exit code 1: `hubbub audit`, `hubbub ledger verify` or `hubbub report verify` found a violation."
+    more = (
+        "Exit code 0: done. Exit code 1: `hubbub audit`, `hubbub ledger verify` or "
+        "`hubbub report verify` found a violation."
+    )
     table = ["| error | meaning | exit code | HTTP | SQLSTATE |", "|---|---|---|---|---|", *rows]
     return "\n".join(["## Errors", "", head, more, "", *table])
 
