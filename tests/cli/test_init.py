@@ -201,7 +201,13 @@ def test_init_writes_functions_of_columns():
     out = run("init", "visits.csv", "--synopsis", typed="\n".join([*columns, *synopsis, *[""] * 6]) + "\n")
     assert out.code == 0, out.stderr
     (table,) = read_config(CONFIG_NAME).tables
-    assert table.synopsis == {"functions": {"cost": {"of": "region", "table": {"North": "n", "South": "s"}}}}
+    assert table.synopsis == {
+        "columns": ["region", "cost"],
+        "functions": {"cost": {"of": "region", "table": {"North": "n", "South": "s"}}},
+    }
+    # The day is of no use without keys: it is left out, and what follows works.
+    plan = run("synopsis", "visits.csv", "--epsilon", "1", "--delta", "1e-6", "--rows-per-unit", "1")
+    assert plan.code == 0, plan.stderr
 
 
 def test_init_asks_for_what_the_label_says():

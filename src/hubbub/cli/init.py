@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -310,24 +310,26 @@ def _ask_columns(
             lines += ["", f"[tables.{_toml_key(table.name)}.{part}]"]
             lines += [f"{_toml_key(column)} = {value}" for column, value in entries.items()]
     if for_synopsis:
-        unlisted = [name for name, kind in kinds.items() if kind is Kind.TEXT and name not in keys]
         lines += ["", f"[tables.{_toml_key(table.name)}.synopsis]"]
-        declared = _ask_synopsis(table, kinds, unlisted, prompt)
+        declared = _ask_synopsis(table, kinds, {*keys, *bounds}, prompt)
         lines += [f"{name} = {_toml_value(value)}" for name, value in declared.items()]
     return [*lines, ""]
 
 
 def _ask_synopsis(
-    table: Table, kinds: Mapping[str, Kind], unlisted: list[str], prompt: _Prompt
+    table: Table, kinds: Mapping[str, Kind], declared: Container[str], prompt: _Prompt
 ) -> dict[str, Any]:
     """Ask for the declarations of synopses: nothing is suggested from the rows.
+
+    Columns that nothing is known about, such as a row number, are left out: the others are listed.
 
     Args:
         table: the public schema.
         kinds: the kind of each column but the unit's.
-        unlisted: texts without public keys.
+        declared: the columns with public keys or bounds.
         prompt: asks.
     """
+    unlisted = [name for name, kind in kinds.items() if kind is Kind.TEXT and name not in declared]
 
     def parse_columns(text: str) -> list[str]:
         return [table.find(name.strip()).name for name in text.split(",")]
@@ -354,6 +356,10 @@ def _ask_synopsis(
         lambda text: _parse_function(text, table),
     )  # fmt: skip
     entries["functions"] = dict(functions) if functions else None
+    selected = entries.get("private_keys") or ()
+    used = [name for name in kinds if name in declared or name in selected]
+    if used and len(used) < len(kinds):
+        entries = {"columns": used, **entries}
     return {name: value for name, value in entries.items() if value is not None}
 
 

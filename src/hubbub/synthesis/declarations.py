@@ -60,7 +60,7 @@ class Declared(TypedDict, total=False):
     focus: str | None
     """The column that people will group by: synthetic rows follow its table with every other one."""
     columns: Sequence[str] | None
-    """The columns to use; all that are declared if omitted."""
+    """The columns to use; all but the unit's if omitted."""
     cuts: Mapping[str, Sequence[Any]] | None
     """Where bins begin, by column. Dates need cuts, from their first to their last day."""
     steps: Mapping[str, Number] | None
@@ -94,7 +94,7 @@ class SynopsisDeclarations:
     """What is declared for synopses besides the keys and bounds of columns."""
 
     columns: tuple[str, ...] | None = None
-    """The columns of the domain; all declared ones if None."""
+    """The columns of the domain; all but the unit's if None."""
     cuts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Where bins of numbers and dates begin."""
     steps: Mapping[str, Any] = field(default_factory=dict)
