@@ -60,3 +60,17 @@ def test_few_rows_are_left_or_swapped(rows):
     model = model_of_pairs()
     cells = round_to_tables(model, generate_cells(model, rows))
     assert [each.size for each in cells.values()] == [rows] * 4
+
+
+@pytest.mark.parametrize("focus", [None, 3])
+def test_tables_that_the_model_does_not_have_are_approached(focus):
+    model = model_of_pairs()
+    expected = model.marginal((0, 1))
+    # Another table with the same margins: a move of rows along two rows and two columns.
+    other = expected.copy()
+    moved = 0.8 * min(other[0, 0], other[1, 1])
+    other[:2, :2] += moved * np.array([[-1, 1], [1, -1]])
+    cells = round_to_tables(model, generate_cells(model, 20_000), focus, {(0, 1): other})
+    made = np.zeros(expected.shape)
+    np.add.at(made, (cells[0], cells[1]), 0.1)
+    assert np.abs(made - other)[:2, :2].sum() < 0.5 * np.abs(made - expected)[:2, :2].sum()

@@ -108,6 +108,7 @@ def test_synopses_are_checked(path, value, stored):
         (["measured", 0, 0], [99]),
         (["measured", 0, 1], [[1, 2, 3]]),
         (["measured", 0, 2], "x"),
+        (["measured", 0, 2], 0),
         (["mergings"], {"k": [[5, 900_000_000], [1, 1]]}),
         (["mergings"], {"k": [[0], [1]]}),
         (["bins"], {"x": [["0"], []]}),

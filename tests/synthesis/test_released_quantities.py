@@ -1,5 +1,6 @@
 """What a synthesis releases on tiny domains: sensitivities and laws, enumerated."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from hubbub.sensitivity import unwrap
 from hubbub.synthesis.counting import InMemoryCounts
 from hubbub.synthesis.domain import Column, Domain
 from hubbub.synthesis.release_budget import ReleaseBudget
-from hubbub.synthesis.synthesizer import synthesize
+from hubbub.synthesis.synthesizer import Schedule, synthesize
 from hubbub.synthesis.table_selection import Batch, score_sensitivity, score_table
 from hubbub.unit import Neighbours
 
@@ -113,6 +114,16 @@ def test_nothing_is_selected_where_nothing_fits_and_nested_tables_are_closed():
     assert not batch.is_open
 
 
+@pytest.fixture(params=[None, 10], ids=["all fits", "nothing fits"])
+def room(request, monkeypatch):
+    """The cap on cells: with a small one, all pairs are measured beside the model."""
+    usual = Schedule.of
+    if request.param is not None:
+        change = {"max_cells": request.param}
+        monkeypatch.setattr(Schedule, "of", lambda **facts: replace(usual(**facts), **change))
+    return request.param
+
+
 def wide_counts(count=300):
     categories = (Column.of_categories(f"c{i}", range(3)) for i in range(5))
     columns = (*categories, Column.of_numbers("x", (0, 50), unit=1))
@@ -154,10 +165,11 @@ def recorded(monkeypatch):
     return used, draws
 
 
-def test_every_measurement_draws_what_its_noise_costs(monkeypatch):
+def test_every_measurement_draws_what_its_noise_costs(monkeypatch, room):
     budget = Drawn(ReleaseBudget.of(epsilon=1, delta=1e-6).mu_squared)
     used, _ = recorded(monkeypatch)
-    synthesize(wide_counts(), budget)
+    model = synthesize(wide_counts(), budget)
+    assert bool(model.tables_beyond) == (room is not None)
     draws = budget.__dict__["gaussians"]
     assert len(used["gaussians"]) == len(draws)
     for square, mu in zip(used["gaussians"], draws, strict=True):
@@ -165,7 +177,7 @@ def test_every_measurement_draws_what_its_noise_costs(monkeypatch):
     assert sum(used["gaussians"]) <= budget.mu_squared
 
 
-def test_every_selection_is_paid_for(monkeypatch):
+def test_every_selection_is_paid_for(monkeypatch, room):
     budget = Drawn(ReleaseBudget.of(epsilon=1, delta=1e-6).mu_squared)
     _, draws = recorded(monkeypatch)
     model = synthesize(wide_counts(), budget)
@@ -173,11 +185,12 @@ def test_every_selection_is_paid_for(monkeypatch):
     selected = sum(each.is_residual for each in model.measured)
     assert all(times == 1 for _, times in paid)
     assert len(paid) >= selected > 0
+    assert bool(model.tables_beyond) == (room is not None)
     # All draws of one selection, until a table fits, have the ε that it was paid for.
     assert set(draws) <= {epsilon for epsilon, _ in paid}
 
 
-def test_exact_tables_reach_nothing_but_mechanisms(monkeypatch):
+def test_exact_tables_reach_nothing_but_mechanisms(monkeypatch, room):
     # Noise that does not depend on the rows, and the same selections: then all releases are exact values that
     # are replaced by constants, and two different databases must give the same model.
     def release(self, value):
@@ -191,3 +204,4 @@ def test_exact_tables_reach_nothing_but_mechanisms(monkeypatch):
         for counts in (wide_counts(300), wide_counts(5))
     ]
     assert models[0].to_json() == models[1].to_json()
+    assert bool(models[0].tables_beyond) == (room is not None)

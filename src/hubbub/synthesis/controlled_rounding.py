@@ -41,7 +41,8 @@ def round_to_tables(
         model: the fitted model.
         cells: the cell of each column, for all rows.
         focus: a column with every two others of which tables are compared, where it is in all cliques.
-        tables: what tables of two columns are to be, instead of the model's; without negative cells.
+        tables: what tables of two columns are to be, instead of the model's; without negative cells, and
+            0 where a rule excludes a combination.
         sweeps: how often each column is swapped, at most: fewer if hardly anything changes any more.
 
     Guarantee: each column has the same values as before, in another order; no row has a combination that a
@@ -74,6 +75,13 @@ def round_to_tables(
     return rows
 
 
+def _scale_to(expected: Reals, pair: Reals) -> Reals:
+    """Scale a table of the focus and two columns, such that its table of the two is this one."""
+    whole = expected.sum(axis=0)
+    scaled: Reals = expected * np.where(whole > 0, pair / np.maximum(whole, 1e-300), 0.0)
+    return scaled
+
+
 class _Differences:
     """The differences between the tables of rows and those of their model. `swap` changes the rows."""
 
@@ -92,7 +100,9 @@ class _Differences:
         self._weights: dict[Variables, Reals] = {}
         for pair, expected in model.pairs(focus):
             if set(pair) <= set(variables):
-                target = tables.get(pair, expected)
+                target = expected
+                if pair in tables:
+                    target = _scale_to(expected, tables[pair]) if focus is not None else tables[pair]
                 scaled = np.ravel(target) * (count / max(float(target.sum()), 1.0))
                 places = self._base(pair, np.arange(count), None)[0]
                 self._excess[pair] = np.bincount(places, minlength=scaled.size) - scaled

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hubbub.errors import InvalidInput
 from hubbub.synthesis.junction_tree import JunctionTree, Variables
 
-__all__ = ["GraphicalModel", "Mask", "Reals", "Target"]
+__all__ = ["GraphicalModel", "Mask", "Reals", "Target", "tilt"]
 
 Reals = NDArray[np.float64]
 
@@ -311,6 +311,13 @@ def _solve(expected: Reals, target: Target, parameters: Reals, possible: NDArray
     np.clip(moved, -_MAX_PARAMETER, _MAX_PARAMETER, out=moved)
     step: Reals = np.where(possible, moved - parameters, 0.0)
     return step
+
+
+def tilt(expected: Reals, target: Target) -> Reals:
+    """Return one table of a model as it were if the model was fitted to this target as well, and no other."""
+    step = _solve(expected, target, np.zeros(expected.shape), expected > 0)
+    moved: Reals = expected * np.exp(step)
+    return moved
 
 
 def _broadcast_shape(variables: Variables, within: Variables, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ class Synthesis:
             "off the measured table (root mean square): about the noise is what can be expected.",
         ]
         for each in self.model.measured:
-            expected = self.model.model.marginal(each.variables)
+            expected = self.model.expected(each.variables)
             if each.is_residual:
                 for axis in range(expected.ndim):
                     expected = expected - expected.mean(axis=axis, keepdims=True)

@@ -36,10 +36,10 @@ from hubbub.synthesis.junction_tree import Variables, count_cells
 from hubbub.synthesis.modelled_columns import ModelledColumns, ModelledTables, choose_columns
 from hubbub.synthesis.release_budget import ReleaseBudget, floor_sqrt
 from hubbub.synthesis.residuals import ResidualNoise
-from hubbub.synthesis.table_model import Measured, TableModel, residual_of
+from hubbub.synthesis.table_model import Measured, TableModel, complete_residual, empirical_ridge
 from hubbub.synthesis.table_selection import Batch, score_table
 
-__all__ = ["Schedule", "check_domain", "check_noise", "empirical_ridge", "project_to_simplex", "synthesize"]
+__all__ = ["Schedule", "check_domain", "check_noise", "project_to_simplex", "synthesize"]
 
 _REFERENCE = 6000.0
 """Rows times √(2ρ) at which shares were chosen: 25,000 rows at ε = 1, δ = 1e-6."""
@@ -57,6 +57,8 @@ _SWEEPS = 10
 _LAST_SWEEPS = 100
 _LEAST_SECOND = Fraction(1, 20)
 """Tables are measured again if at least this share of what they had is left."""
+_LEAST_BEYOND = Fraction(1, 50)
+"""Tables that do not fit the model are measured if at least this share of ρ is left."""
 
 
 @dataclass(frozen=True)
@@ -364,8 +366,7 @@ class _Synthesis:
             values = project_to_simplex(measured.values, self._total)
             return Target(measured.variables, values, sd**2 / (100 * (np.maximum(values, 0.0) + sd)))
         expected = expected.astype(np.float64)
-        values = measured.values + expected - residual_of(expected)
-        values += (self._total - values.sum()) / values.size
+        values = complete_residual(measured.values, expected)
         return Target(measured.variables, values, empirical_ridge(values, expected, sd))
 
     def _measure_selected(self, columns: ModelledColumns, model: GraphicalModel) -> GraphicalModel:
@@ -374,7 +375,7 @@ class _Synthesis:
         measured = {target.variables for target in model.targets}
         candidates = [table for table in self._candidates(columns) if table not in measured]
         exact = {table: self._tables.count(table) for table in candidates}
-        left = min(schedule.selections, len(candidates))
+        left = most = min(schedule.selections, len(candidates))
         room = _FIRST_CELLS
         while left and candidates:
             share = budget.left * Fraction(999, 1000) / left
@@ -403,14 +404,47 @@ class _Synthesis:
             candidates = [t for t in candidates if t not in batch.selected]
             model = model.fit(targets, sweeps=_SWEEPS)
             self._progress(float(budget.spent / budget.rho))
+        self._measure_beyond(columns, model, exact, most)
         return model
+
+    def _measure_beyond(
+        self, columns: ModelledColumns, model: GraphicalModel, exact: dict[Variables, Integers], most: int
+    ) -> None:
+        """Measure pairs that are worth it and do not fit the model: rows are brought closer to them.
+
+        Args:
+            columns: the modelled columns.
+            model: the model, in which nothing more fits.
+            exact: the tables of all candidates.
+            most: how many of them are selected in all.
+        """
+        budget, measured = self._budget, {each.variables for each in self._measured}
+        candidates: list[Variables] = [t for t in exact if len(t) == 2 and t not in measured]
+        count = min(most - len(measured & set(exact)), len(candidates))
+        if not count or budget.left < _LEAST_BEYOND * budget.rho:
+            return
+        share = budget.left * Fraction(999, 1000) / count
+        rho = share * (1 - _SELECT_SHARE)
+        sigma = self._counts.max_weight / math.sqrt(2 * float(rho))
+        expected = self._expected(columns, model, candidates)
+        scores = [score_table(self._counts, exact[t], expected[t], sigma) for t in candidates]
+        batch = Batch(self._counts, candidates, scores)
+        for _ in range(count):
+            batch.select(budget.spend_selection(share * _SELECT_SHARE), lambda _: True)
+        weights = [Fraction(exact[table].size ** (1 / 3)) for table in batch.selected]
+        for table, weight in zip(batch.selected, weights, strict=True):
+            own = rho * count * weight / sum(weights)
+            values, sd = self._release_residual(exact[table], own)
+            self._measured.append(Measured(table, values, sd, is_residual=True))
+            self._spent[table] = own
+        self._progress(float(budget.spent / budget.rho))
 
     def _measure_again(self, model: GraphicalModel) -> GraphicalModel:
         """Spend what no further table fits for on all measured tables, in proportion to what each had."""
         left, spent = self._budget.left * Fraction(999, 1000), sum(self._spent.values())
         if left < _LEAST_SECOND * spent:
             return model
-        targets = []
+        targets, fitted = [], {target.variables for target in model.targets}
         for place, first in enumerate(self._measured):
             table = first.variables
             exact, rho = self._tables.count(table), left * self._spent[table] / spent
@@ -420,7 +454,8 @@ class _Synthesis:
             both = (1 - share) * first.values + share * noisy
             again = Measured(table, both, first.sd * math.sqrt(1 - share), is_residual=first.is_residual)
             self._measured[place] = again
-            targets.append(self._make_target(again, model.marginal(table)))
+            if table in fitted:
+                targets.append(self._make_target(again, model.marginal(table)))
         self._progress(float(self._budget.spent / self._budget.rho))
         return GraphicalModel.restore(model.sizes, model.total, model.masks, tuple(targets), model.parameters)
 
@@ -474,15 +509,3 @@ def project_to_simplex(values: Reals, total: float) -> Reals:
     last = np.flatnonzero(descending > excess)[-1]
     nearest: Reals = np.maximum(values - excess[last], 0.0)
     return nearest
-
-
-def empirical_ridge(values: Reals, expected: Reals, sd: float) -> Reals:
-    """Return the ridge of a measured table: how far its cells seem to be off the model, by the table itself.
-
-    The relative deviations are taken to have one variance v, estimated from the table beyond its noise.
-    """
-    weights = 1 / (expected + sd) ** 2
-    beyond = float((weights * ((values - expected) ** 2 - sd**2)).sum())
-    variance = min(max(beyond / float((weights * expected**2).sum() + 1e-300), 0.03), 16.0)
-    ridge: Reals = sd**2 / (variance * (expected + 5.0))
-    return ridge

@@ -20,8 +20,7 @@ from hubbub.synthesis.generation import generate_cells
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
 from hubbub.synthesis.measured_tables import MeasuredTables
 from hubbub.synthesis.modelled_columns import ModelledColumns
-from hubbub.synthesis.synthesizer import empirical_ridge
-from hubbub.synthesis.table_model import TableModel
+from hubbub.synthesis.table_model import TableModel, empirical_ridge
 
 __all__ = ["fit_to_tables", "make_consistent_rows", "make_metadata", "make_rows"]
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -16,13 +17,14 @@ from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.domain import MAX_CELLS, OTHER, Column, ColumnKind, to_date
 from hubbub.synthesis.domain_storage import decode_domain, decode_rational, encode_domain
 from hubbub.synthesis.generation import choose_values_within, generate_cells, round_by_group
-from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
+from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target, tilt
 from hubbub.synthesis.junction_tree import Variables
 from hubbub.synthesis.modelled_columns import Merging, ModelledColumns, choose_columns
 
-__all__ = ["Measured", "TableError", "TableModel", "residual_of"]
+__all__ = ["Measured", "TableError", "TableModel", "complete_residual", "empirical_ridge", "residual_of"]
 
 _MAX_TOTAL = 1e15
+_MARGIN_SWEEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +67,30 @@ class TableModel:
         """The estimated number of rows of the table."""
         return max(1, round(self.model.total))
 
+    @cached_property
+    def tables_beyond(self) -> dict[Variables, Reals]:
+        """Measured pairs that did not fit the model, each as the model with this table would have it."""
+        fitted = {target.variables for target in self.model.targets}
+        return {
+            each.variables: _adjust(self.model.marginal(each.variables), each)
+            for each in self.measured
+            if len(each.variables) == 2 and each.is_residual and each.variables not in fitted
+        }
+
+    def expected(self, variables: Variables) -> Reals:
+        """Return the table of these columns that rows are to have."""
+        beyond = self.tables_beyond.get(variables)
+        return self.model.marginal(variables) if beyond is None else beyond
+
     def generate_cells(self, rows: int | None = None) -> dict[str, Integers]:
         """Return the cell of every column of the domain, for this many rows, in random order.
 
         Guarantee: no row breaks a declared rule or function.
         """
         count = self.rows if rows is None else rows
-        generated = round_to_tables(self.model, generate_cells(self.model, count), self.columns.focus)
+        generated = round_to_tables(
+            self.model, generate_cells(self.model, count), self.columns.focus, self.tables_beyond
+        )
         cells: dict[str, Integers] = {}
         for variable, name in enumerate(self.columns.names):
             cells[name] = self._split_group(name, generated[variable])
@@ -101,7 +120,7 @@ class TableModel:
         errors = []
         for each in self.measured:
             names = tuple(self.columns.names[v] for v in each.variables)
-            model = self.model.marginal(each.variables)
+            model = self.expected(each.variables)
             rows = self._count(each.variables, cells)
             rows *= self.model.total / max(rows.sum(), 1.0)
             if each.is_residual:
@@ -193,6 +212,8 @@ class TableModel:
             )
             for variables, values, sd, is_residual in stored["measured"]
         )
+        if any(each.sd <= 0 for each in measured):
+            raise ValueError
         return cls(columns, model, measured)
 
     def _split_group(self, name: str, groups: Integers) -> Integers:
@@ -278,6 +299,35 @@ def _decode_numbers(column: Column, cells: Integers, bins: Bins | None) -> Reals
         return choose_values_within(low, high, None)
     is_last = (high >= edges[-1]) & (not column.ends_after_last)
     return choose_values_within(low, high, float(column.unit), is_last)
+
+
+def complete_residual(measured: Reals, expected: Reals) -> Reals:
+    """Return a measured residual, completed by what a model expects of its lower tables; it keeps the sum."""
+    completed: Reals = measured + expected - residual_of(expected)
+    completed += (expected.sum() - completed.sum()) / completed.size
+    return completed
+
+
+def empirical_ridge(values: Reals, expected: Reals, sd: float) -> Reals:
+    """Return the ridge of a measured table: how far its cells seem to be off the model, by the table itself.
+
+    The relative deviations are taken to have one variance v, estimated from the table beyond its noise.
+    """
+    weights = 1 / (expected + sd) ** 2
+    beyond = float((weights * ((values - expected) ** 2 - sd**2)).sum())
+    variance = min(max(beyond / float((weights * expected**2).sum() + 1e-300), 0.03), 16.0)
+    ridge: Reals = sd**2 / (variance * (expected + 5.0))
+    return ridge
+
+
+def _adjust(expected: Reals, measured: Measured) -> Reals:
+    """Move a table of the model to its measurement as far as that is not noise; its margins stay."""
+    values = complete_residual(measured.values, expected)
+    table = tilt(expected, Target(measured.variables, values, empirical_ridge(values, expected, measured.sd)))
+    for axis in (1, 0) * _MARGIN_SWEEPS:
+        sums = table.sum(axis=axis, keepdims=True)
+        table *= np.where(sums > 0, expected.sum(axis=axis, keepdims=True) / np.maximum(sums, 1e-300), 0.0)
+    return table
 
 
 def residual_of(table: Reals) -> Reals:
