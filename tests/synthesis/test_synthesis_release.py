@@ -41,6 +41,26 @@ def test_rows_have_the_columns_of_the_source_and_keep_rules(synthesis):
     assert 500 < sum(region == "N" for region in rows["region"]) < 1500
 
 
+def test_columns_of_whole_numbers_are_integers_in_files(tmp_path):
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT i % 4 AS grade, CASE WHEN i % 5 = 0 THEN NULL ELSE i % 90 END AS age, "
+        "i / 7 AS weight, i AS far FROM range(300) r(i)"
+    )
+    with hb.open(
+        connection, table="t", unit=hb.Unit.row(), keys={"grade": [0, 1, 2, 3]},
+        bounds={"age": (0, 89), "weight": (0, 50), "far": (0, 10**30)},
+    ) as data:  # fmt: skip
+        steps = {"age": 1, "far": 1}
+        plan = data.plan_synthesis(epsilon=1, delta=1e-6, steps=steps, nulls=["age"])
+        rows = plan.run().value.synthetic(50)
+    rows.write(tmp_path / "rows.parquet")
+    written = duckdb.read_parquet(str(tmp_path / "rows.parquet"))
+    types = dict(zip(written.columns, map(str, written.types), strict=True))
+    # Whole numbers beyond 2^53 are no integers of 64 bits.
+    assert types == {"grade": "BIGINT", "age": "BIGINT", "weight": "DOUBLE", "far": "DOUBLE"}
+
+
 def test_label_says_that_rows_are_made_up(synthesis):
     facts = synthesis.synthetic(3).facts
     assert facts["synthetic rows"] is True

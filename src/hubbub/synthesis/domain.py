@@ -36,6 +36,7 @@ __all__ = [
 MAX_CELLS = 1 << 16
 """The maximum number of cells of one column."""
 _EPOCH = date(1970, 1, 1)
+_EXACT = 1 << 53
 
 
 class ColumnKind(enum.Enum):
@@ -167,6 +168,22 @@ class Column:
     def is_binned(self) -> bool:
         """True for numbers and dates."""
         return self.kind is not ColumnKind.CATEGORIES
+
+    @property
+    def holds_integers(self) -> bool:
+        """True if all its values are whole numbers, so small that doubles hold them exactly."""
+        if self.kind is ColumnKind.DATES or (self.is_binned and self.unit is None):
+            return False
+        if self.unit is not None:
+            return self.unit.denominator == 1 and max(map(abs, self.bounds)) <= _EXACT
+        values = [value for value in self.categories if value is not None]
+        return bool(values) and all(
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and float(value).is_integer()
+            and abs(value) <= _EXACT
+            for value in values
+        )
 
     @property
     def bins(self) -> int:

@@ -51,7 +51,12 @@ def make_rows(model: TableModel, rows: int | None, facts: Mapping[str, Any]) -> 
         )
     values = model.generate(count)
     columns = tuple(
-        ResultColumn(column.name, _plain(values[column.name], column), kind=_kind(column))
+        ResultColumn(
+            column.name,
+            _plain(values[column.name], column),
+            kind=_kind(column),
+            is_integer=column.holds_integers,
+        )
         for column in model.columns.domain.columns
     )
     notes = [*facts.get("notes", []), *NOTES]
@@ -87,8 +92,7 @@ def make_metadata(name: str, domain: Domain) -> dict[str, Any]:
         elif kind is Kind.DATE:
             columns[column.name] = {"sdtype": "datetime", "datetime_format": "%Y-%m-%d"}
         else:
-            whole = column.unit is not None and column.unit.denominator == 1
-            stored = {"computer_representation": "Int64"} if whole else {}
+            stored = {"computer_representation": "Int64"} if column.holds_integers else {}
             columns[column.name] = {"sdtype": "numerical", **stored}
     return {"METADATA_SPEC_VERSION": "V1", "tables": {name: {"columns": columns}}, "relationships": []}
 

@@ -266,7 +266,7 @@ def _decode(column: Column, cells: Integers, bins: Bins | None) -> NDArray[Any]:
             values[cell] = "other" if value is OTHER else value
         return values[cells]
     numbers = _decode_numbers(column, cells, bins)
-    whole = column.unit is not None and column.unit.denominator == 1
+    whole = column.holds_integers
     is_null = cells == column.null_cell if column.null_cell is not None else np.zeros(cells.size, dtype=bool)
     if column.kind is ColumnKind.DATES:
         decoded: list[Any] = [to_date(Fraction(day)) for day in numbers]
