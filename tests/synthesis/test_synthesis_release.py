@@ -55,8 +55,8 @@ def test_columns_of_whole_numbers_are_integers_in_files(tmp_path):
         plan = data.plan_synthesis(epsilon=1, delta=1e-6, steps=steps, nulls=["age"])
         rows = plan.run().value.synthetic(50)
     rows.write(tmp_path / "rows.parquet")
-    written = duckdb.read_parquet(str(tmp_path / "rows.parquet"))
-    types = dict(zip(written.columns, map(str, written.types), strict=True))
+    file = duckdb.read_parquet(str(tmp_path / "rows.parquet"))
+    types = dict(zip(file.columns, map(str, file.types), strict=True))
     # Whole numbers beyond 2^53 are no integers of 64 bits.
     assert types == {"grade": "BIGINT", "age": "BIGINT", "weight": "DOUBLE", "far": "DOUBLE"}
 

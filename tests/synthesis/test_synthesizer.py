@@ -138,17 +138,17 @@ def ring(count, seed=0):
 def small_model():
     """A model with room for five tables of two columns, and what was drawn for it."""
     domain = Domain(tuple(Column.of_categories(f"c{i}", range(4)) for i in range(6)))
-    drawn, usual = budget(epsilon=10), Schedule.of
+    spending, usual = budget(epsilon=10), Schedule.of
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Schedule, "of", lambda **facts: replace(usual(**facts), max_cells=100))
-        model = synthesize(InMemoryCounts.of(domain, ring(20_000)), drawn)
-    return model, drawn
+        model = synthesize(InMemoryCounts.of(domain, ring(20_000)), spending)
+    return model, spending
 
 
 def test_tables_that_do_not_fit_the_model_are_measured_all_the_same(small_model):
-    model, drawn = small_model
+    model, spending = small_model
     assert model.model.tree.cells <= 100
-    assert 0.95 * drawn.rho < drawn.spent <= drawn.rho
+    assert 0.95 * spending.rho < spending.spent <= spending.rho
     assert len(model.tables_beyond) >= 5
     assert not set(model.tables_beyond) & {target.variables for target in model.model.targets}
     assert len({each.variables for each in model.measured}) == len(model.measured)
@@ -163,11 +163,11 @@ def test_rows_follow_tables_that_do_not_fit_the_model(small_model):
         return float(np.abs(one / one.sum() - other / other.sum()).sum() / 2)
 
     pair = max(model.tables_beyond, key=lambda t: distance(model.model.marginal(t), exact.count(t)))
-    made = np.zeros((4, 4))
-    np.add.at(made, tuple(cells[v] for v in pair), 1)
+    table = np.zeros((4, 4))
+    np.add.at(table, tuple(cells[v] for v in pair), 1)
     # The pair that closes the ring: a model without it has 0.15 of the rows in wrong cells.
     assert distance(model.model.marginal(pair), exact.count(pair)) > 0.1
-    assert distance(made, exact.count(pair)) < 0.03
+    assert distance(table, exact.count(pair)) < 0.03
     assert distance(model.expected(pair), exact.count(pair)) < 0.03
     for axis in (0, 1):
         np.testing.assert_allclose(
