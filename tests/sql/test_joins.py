@@ -186,7 +186,7 @@ def test_rows_of_an_outer_join_are_a_function_of_one_unit():
         small(connection, f"of_{one}_{two}", {1: owned[one], 2: owned[two]})
     for text in OUTER:
         inner = data.sql(text, epsilon=1).query.rows.sql("duckdb")
-        found = {}
+        outcomes = {}
         for one, two in pairs:
             # As the engine's own views do: the unit's key is carried along.
             own = f"(SELECT *, u AS _unit FROM of_{one}_{two}"
@@ -196,5 +196,5 @@ def test_rows_of_an_outer_join_are_a_function_of_one_unit():
             assert all(row[0] in {1, 2} for row in rows), text
             for unit, place in ((1, one), (2, two)):
                 mine = [row[1:] for row in rows if row[0] == unit]
-                assert mine == found.setdefault(place, mine), text
-        assert len({str(rows) for rows in found.values()}) > 1, text
+                assert mine == outcomes.setdefault(place, mine), text
+        assert len({str(rows) for rows in outcomes.values()}) > 1, text

@@ -54,13 +54,13 @@ SAME = [
 @pytest.mark.parametrize("text", SAME)
 def test_lists_mean_what_they_mean_in_duckdb(rows, data, text):
     plan = data.sql(text, epsilon=HUGE, bounds={"age": (0, 100)}, allow_large_epsilon=True)
-    found = data.run(plan).value.to_dict()
+    answers = data.run(plan).value.to_dict()
     # Rows without a unit are nobody's.
     plain = text.replace("baskets", "(FROM baskets WHERE person IS NOT NULL) AS baskets", 1)
     if "baskets AS b" in text:
         plain = text.replace("baskets AS b", "(FROM baskets WHERE person IS NOT NULL) AS b")
     (expected,) = rows.execute(plain).fetchall()
-    assert [found[each][0] for each in list(found)[: len(expected)]] == [
+    assert [answers[each][0] for each in list(answers)[: len(expected)]] == [
         pytest.approx(float(value)) for value in expected
     ]
 
@@ -68,8 +68,8 @@ def test_lists_mean_what_they_mean_in_duckdb(rows, data, text):
 def test_elements_are_grouped_by(data):
     text = "SELECT tag, COUNT(*) AS n FROM baskets, UNNEST(tags) AS t(tag) GROUP BY tag"
     plan = data.sql(text, epsilon=HUGE, allow_large_epsilon=True, keys={"tag": ["gift", "sale", "new", None]})
-    found = data.run(plan).value.to_dict()
-    assert dict(zip(found["tag"], map(round, found["n"]), strict=True)) == {
+    answers = data.run(plan).value.to_dict()
+    assert dict(zip(answers["tag"], map(round, answers["n"]), strict=True)) == {
         "gift": 2,
         "sale": 3,
         "new": 0,
@@ -81,10 +81,10 @@ def test_elements_of_a_unit_count_as_its_rows():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 1 AS u, range(5000) AS xs UNION ALL SELECT 2, [1, 2]")
     for unit, most in (("u", 3), ("row", 3)):
-        opened = hb.open(connection, table="t", unit=unit)
+        dataset = hb.open(connection, table="t", unit=unit)
         text = "SELECT COUNT(*) AS n FROM t, UNNEST(xs) AS e(x)"
-        plan = opened.sql(text, epsilon=HUGE, rows_per_unit=most, allow_large_epsilon=True)
-        assert opened.run(plan).value["n"] == [pytest.approx(5, abs=1e-3)]
+        plan = dataset.sql(text, epsilon=HUGE, rows_per_unit=most, allow_large_epsilon=True)
+        assert dataset.run(plan).value["n"] == [pytest.approx(5, abs=1e-3)]
 
 
 def test_elements_are_total():
@@ -97,13 +97,13 @@ def test_elements_are_total():
     ).to_arrow_table()
     table = pa.table({"u": [1, 2], "tags": tags, "xs": numbers, "d": days["d"]})
     data = hb.open(table, table="t", unit="u", rows_per_unit=9)
-    asked = {
+    counts = {
         "UNNEST(tags) AS e(x) WHERE LENGTH(UPPER(x)) > 0": 2,
         "UNNEST(tags) AS e(x) WHERE x || 'a' LIKE '%a'": 2,
         "UNNEST(xs) AS e(x) WHERE x * x >= 0": 2,
         "UNNEST(d) AS e(x) WHERE EXTRACT(year FROM x) = 2024": 1,
     }
-    for source, count in asked.items():
+    for source, count in counts.items():
         plan = data.sql(f"SELECT COUNT(*) AS n FROM t, {source}", epsilon=HUGE, allow_large_epsilon=True)
         assert data.run(plan).value["n"] == [pytest.approx(count, abs=1e-3)], source
 
@@ -142,9 +142,9 @@ def test_one_units_lists_change_no_other_units_rows(rows, data):
     listed = f"SELECT _unit, x0 FROM ({inner}) AS q ORDER BY ALL"
     whole = connection_of(data).execute(listed).fetchall()
     for unit in (1, 2, 3, 4):
-        kept = {
+        tables = {
             name: rows.sql(f"FROM {name} WHERE person IS DISTINCT FROM {unit}").to_arrow_table()
             for name in ("baskets", "people")
         }
-        other = hb.open(kept, unit="person", rows_per_unit=20)
+        other = hb.open(tables, unit="person", rows_per_unit=20)
         assert connection_of(other).execute(listed).fetchall() == [row for row in whole if row[0] != unit]
