@@ -154,17 +154,17 @@ async def overhead(served: Served) -> tuple[float, float, float]:
 def measure_run(served: Served) -> tuple[float, float]:
     """Milliseconds of plan and `run` of a stored question beside the ledger, and of processors for it."""
     with open_dataset(served.folder / "hubbub.toml", analyst="user0") as data:
-        taken = []
+        durations = []
         for number in range(10 + REPETITIONS):
             if number == 10:
                 before = time.process_time()
             started = time.perf_counter()
-            asked = question(0)
-            data.run(data.sql(asked["sql"], epsilon=EPSILON))
+            request = question(0)
+            data.run(data.sql(request["sql"], epsilon=EPSILON))
             if number >= 10:
-                taken.append(time.perf_counter() - started)
+                durations.append(time.perf_counter() - started)
         busy = (time.process_time() - before) / REPETITIONS
-    return 1e3 * statistics.median(taken), 1e3 * busy
+    return 1e3 * statistics.median(durations), 1e3 * busy
 
 
 def run(connections: int = CONNECTIONS, questions: int = QUESTIONS) -> None:

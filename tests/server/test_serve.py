@@ -82,9 +82,9 @@ def test_certificates_of_the_server_are_for_this_machine_and_private(tmp_path):
 
 
 def test_certificates_of_the_server_are_valid_by_another_implementation(tmp_path):
-    made = [make_certificate(tmp_path / f"{number}.pem") for number in range(3)]
+    certificates = [make_certificate(tmp_path / f"{number}.pem") for number in range(3)]
 
-    for each in made:
+    for each in certificates:
         certificate = x509.load_pem_x509_certificate(each.certificate.read_bytes())
         key = serialization.load_pem_private_key(each.key.read_bytes(), None)
         certificate.verify_directly_issued_by(certificate)
@@ -100,7 +100,7 @@ def test_certificates_of_the_server_are_valid_by_another_implementation(tmp_path
             True, True, False,
         ]  # fmt: skip
         assert certificate.not_valid_after_utc - certificate.not_valid_before_utc <= timedelta(days=398)
-    assert len({each.key.read_bytes() for each in made}) == 3
+    assert len({each.key.read_bytes() for each in certificates}) == 3
 
 
 def test_certificates_that_end_soon_or_are_broken_are_made_anew(tmp_path, monkeypatch):
