@@ -4,10 +4,13 @@ Proof: docs/proofs/additive.md
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
 from hubbub.errors import InvalidInput
@@ -22,7 +25,7 @@ from hubbub.mechanisms.error_bounds import (
     rounded_gaussian_tail,
     rounded_gaussian_variance,
 )
-from hubbub.mechanisms.mechanism import check_positive_sensitivity, computed_once
+from hubbub.mechanisms.mechanism import check_positive_sensitivity, check_sensitivity, computed_once
 from hubbub.noise import discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.enclosures import exp_neg, log, mills_ratio, normal_tail
 from hubbub.noise.inversion import MAX_DRAW
@@ -35,7 +38,8 @@ from hubbub.numbers import (
     parse_probability,
     round_up,
 )
-from hubbub.sensitivity import Sensitivity
+from hubbub.release import Release
+from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 
 __all__ = ["Gaussian", "Laplace", "choose_additive_noise"]
 
@@ -141,6 +145,61 @@ class Laplace(AdditiveMechanism):
             self.scale * Fraction(log(parse_integer(coordinates, "coordinates") / beta, 96)[1], 1 << 96)
         )
 
+    def release_gradually(self, value: Any, levels: int) -> Iterator[Release]:
+        """Release a vector of integers again and again, each time with half the noise, down to this noise.
+
+        Whoever stops looking at one release has paid for that one: those before it are functions of it and
+        of further noise (Koufogiannis, Han and Pappas 2015). So a search may stop as soon as it knows enough.
+
+        >>> noise = Laplace.of(sensitivity=1, epsilon=1)
+        >>> [float(each.loss.epsilon()) for each in noise.release_gradually([40, 50, 60], 3)]
+        [0.25, 0.5, 1.0]
+
+        Args:
+            value: integers, as `release` takes them.
+            levels: the number of releases.
+
+        Guarantee: all releases up to one, together with the choice to stop there, have the loss of that one.
+        Proof: docs/proofs/additive.md, "Gradual release"
+        """
+        count = parse_integer(levels, "levels")
+        bounded = check_sensitivity(value, self.sensitivity, self._norm)
+        if self.grid is not None or not bounded.is_vector:
+            raise InvalidInput(
+                "only a vector of integers can be released gradually",
+                why="the finer noise is a part of the coarser one, on integers only",
+                fix="pass integers, to a mechanism without real=True",
+            )
+        exact: Any = self._check_exact(bounded)
+        # Python's integers: no sum of draws is ever cut.
+        answer = _add(exact.tolist(), self._full_draws(exact.size))
+        releases, mechanism = [self._release_integers(answer, bounded)], self
+        for _ in range(count - 1):
+            mechanism = replace(mechanism, scale=2 * mechanism.scale)
+            answer = _add(answer, mechanism._noise_on_half(exact.size))  # noqa: SLF001 - of this class
+            releases.append(mechanism._release_integers(answer, bounded))  # noqa: SLF001 - of this class
+        yield from reversed(releases)
+
+    def _release_integers(self, answer: list[int], bounded: Bounded) -> Release:
+        clamped = [max(-MAX_MAGNITUDE, min(MAX_MAGNITUDE, number)) for number in answer]
+        return self._make_release(np.array(clamped, dtype=np.int64), bounded, 1)
+
+    def _noise_on_half(self, size: int) -> list[int]:
+        """Draw what makes noise of half this scale into noise of this scale.
+
+        With a = e^(−1/b) it is 0 with probability a/(1 + a)², else noise of scale b. A draw is 0 or more with
+        probability 1/(1 + a), so two draws decide.
+
+        Proof: docs/proofs/additive.md, "Gradual release"
+        """
+        first, second, draws = (self._full_draws(size) for _ in range(3))
+        return [0 if one >= 0 > two else draw for one, two, draw in zip(first, second, draws, strict=True)]
+
+    def _full_draws(self, size: int) -> list[int]:
+        """Draw noise in steps; what a vector holds as ±2^62 is drawn on."""
+        draws = self._draw_noise(size).tolist()
+        return [draw if abs(draw) < MAX_DRAW else self._extend(draw) for draw in draws]
+
     @property
     def _tail(self) -> TailFunction:
         return partial(discrete_laplace_tail, self._scale_in_steps)
@@ -179,6 +238,10 @@ class Laplace(AdditiveMechanism):
 
     def __str__(self) -> str:
         return f"Laplace noise of scale {format_up(self.scale)} on {self._describe_values()}: {self.loss()}"
+
+
+def _add(numbers: list[int], draws: list[int]) -> list[int]:
+    return [number + draw for number, draw in zip(numbers, draws, strict=True)]
 
 
 @dataclass(frozen=True, repr=False)

@@ -34,6 +34,7 @@ from hubbub.sql.result import Result
 from hubbub.unit import Unit
 
 __all__ = [
+    "CLEAR_ENOUGH",
     "estimate_beyond",
     "estimate_bounds",
     "estimate_cut",
@@ -45,6 +46,10 @@ __all__ = [
 
 _NEAR_ALARMS = 1000
 """Noise is taken for values below those that stand out once in about this many queries."""
+_SEARCH_LEVELS = 2
+"""A limit is searched with half of its share of ε, and with all of it if that is not enough."""
+CLEAR_ENOUGH = 1.05
+"""A search ends if the expected regret is at most this times what the next look costs the answer."""
 _CLOSE_BINS = 4
 """Two powers of two."""
 _MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
@@ -58,25 +63,45 @@ def find_limits(plan: Plan, engine: Engine) -> Plan:
     Proof: docs/proofs/bounding.md, "The limit on rows"
     """
     bounding = ContributionBounding(plan.query, plan.contribution_bounds, plan.unit.neighbours)
-    kinds = [("rows", plan.split.rows)] if plan.bounded.estimates_rows else []
-    kinds += [("groups", plan.split.groups)] if plan.bounded.estimates_groups else []
+    kinds = ["rows"] if plan.bounded.estimates_rows else []
+    kinds += ["groups"] if plan.bounded.estimates_groups else []
     histograms = []
-    for kind, share in kinds:
+    for kind in kinds:
         histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
-        histograms.append((kind, *_release_contributions(plan.unit, engine, histogram, share)))
+        plan, counts, scale = _search(plan, engine, kind, histogram)
+        histograms.append((kind, counts, scale))
     return choose_limits(plan, histograms)
 
 
-def _release_contributions(
-    unit: Unit, engine: Engine, histogram: BoundedAggregate, epsilon: Fraction
-) -> tuple[tuple[int, ...], Fraction]:
-    """The noisy number of units in each bin, and the scale of the noise.
+def _search(
+    plan: Plan, engine: Engine, kind: str, histogram: BoundedAggregate
+) -> tuple[Plan, tuple[int, ...], Fraction]:
+    """Look at the histogram with less and less noise until the limit is clear enough.
 
-    Guarantee: ε-private.
+    Returns the plan, with what was not spent left for its answers, the noisy counts and the scale of their
+    noise. With Gaussian noise the whole share is spent: then the losses of all parts are fixed, and compose
+    better than their sum.
+
+    Guarantee: what is returned is private with the share of ε that the returned plan has for it.
     Proof: docs/proofs/bounding.md, "The limit on rows"
     """
-    noisy, noise = _release_histogram(unit, engine, histogram, epsilon)
-    return tuple(map(int, noisy)), noise.scale
+    share = plan.split.rows if kind == "rows" else plan.split.groups
+    levels = 1 if plan.is_gaussian else _SEARCH_LEVELS
+    value, noise = _count_bins(plan.unit, engine, histogram, share)
+    plans = [
+        replace(plan, split=plan.split.with_search(**{kind: share / 2**level})) for level in range(levels)
+    ]
+    plans.reverse()
+    for level, release in enumerate(noise.release_gradually(value, levels)):
+        here, counts = plans[level], release.value
+        scale = noise.scale * 2 ** (levels - 1 - level)
+        if level == levels - 1:
+            break
+        choice = ROW_SIZES.choose(counts, float(scale), _mean_noise(here, kind), groups=plan.bounded.answers)
+        price = here.split.aggregates / plans[level + 1].split.aggregates
+        if choice.regret <= CLEAR_ENOUGH * float(price):
+            break
+    return here, tuple(map(int, counts)), scale
 
 
 def use_known_limits(plan: Plan, known: Mapping[str, ContributionHistogram]) -> Plan:
@@ -239,6 +264,14 @@ def _release_histogram(
     unit: Unit, engine: Engine, bounded: BoundedAggregate, epsilon: Fraction
 ) -> tuple[NDArray[np.int64], Laplace]:
     """The noisy counts of all bins, and their noise."""
+    value, noise = _count_bins(unit, engine, bounded, epsilon)
+    return noise.release(value).value, noise
+
+
+def _count_bins(
+    unit: Unit, engine: Engine, bounded: BoundedAggregate, epsilon: Fraction
+) -> tuple[Bounded, Laplace]:
+    """The exact counts of all bins, and the noise to release them with."""
     columns = engine.execute(bounded.sql, bounded.key_sets)
     counts = np.zeros(bounded.bins, dtype=np.int64)
     counts[columns["b"]] = columns["m0"]
@@ -247,8 +280,7 @@ def _release_histogram(
         epsilon=epsilon,
         allow_large_epsilon=True,  # the plan's, which was confirmed
     )
-    value = Bounded(counts, bounded.sensitivity, unit, bounded.rule)
-    return noise.release(value).value, noise
+    return Bounded(counts, bounded.sensitivity, unit, bounded.rule), noise
 
 
 def _is_possible(plan: Plan) -> bool:
@@ -282,7 +314,8 @@ def measure_limits(
         progress(f"measuring {name}")
         bounding = ContributionBounding(query, ContributionBounds(), unit.neighbours)
         histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
-        counts, scale = _release_contributions(unit, engine, histogram, epsilon)
+        noisy, added = _release_histogram(unit, engine, histogram, epsilon)
+        counts, scale = tuple(map(int, noisy)), added.scale
         noise = np.array(ROW_BINS, dtype=np.float64) * unit.neighbours.histogram_distance
         groups = max(1, query.cells) if query.keys and query.is_public else 1
         choice = ROW_SIZES.choose(counts, float(scale), noise, groups=groups)

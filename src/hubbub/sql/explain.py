@@ -73,7 +73,8 @@ def list_notes(plan: "Plan") -> list[str]:
         )
     if split.limits:
         what = " and ".join(name for name, share in (("rows", split.rows), ("groups", split.groups)) if share)
-        notes.append(f"  {format_up(split.limits)} of ε finds the maximum number of {what} per unit")
+        finds = f"{format_up(split.limits)} of ε finds the maximum number of {what} per unit"
+        notes.append(f"  {finds}" if plan.is_gaussian else f"  up to {finds}; the answers have the rest")
     # A limit that was found before decides on the errors above, and is part of the SQL.
     notes += [f"  {each.kind} per unit: {_describe_found(plan, each)}" for each in plan.found_limits]
     if split.bounds:

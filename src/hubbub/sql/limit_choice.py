@@ -66,6 +66,8 @@ class LimitChoice:
     limit: float
     share_above: float
     """An estimate of the share of all contributions that lies above the limit and is cut off."""
+    regret: float
+    """The expected error over that of the best limit, by the same hypotheses: 1 if the limit is certain."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class SizeBins:
         regret = weights @ (error / error.min(axis=1, keepdims=True))
         index = int(np.argmin(regret))
         above, total = _median(over[:, index], weights), _median(laws @ self._middles, weights)
-        return LimitChoice(index, float(sizes[index]), _share(above, total))
+        return LimitChoice(index, float(sizes[index]), _share(above, total), float(regret[index]))
 
     def share_above(
         self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float, limit: float

@@ -113,6 +113,17 @@ class EpsilonSplit:
         keys = left * _KEYS_SHARE if needs_keys else Fraction(0)
         return cls(rows, groups, bounds, report, keys, left - keys)
 
+    def with_search(self, **spent: Fraction) -> "EpsilonSplit":
+        """The split where finding contribution bounds takes this, and keys and aggregates have the rest.
+
+        Args:
+            spent: by kind, rows or groups, the ε that finds the bound.
+        """
+        searched = replace(self, **spent)
+        left = self.limits - searched.limits
+        for_keys = left * _KEYS_SHARE if self.keys else Fraction(0)
+        return replace(searched, keys=self.keys + for_keys, aggregates=self.aggregates + left - for_keys)
+
     @property
     def limits(self) -> Fraction:
         """Finds contribution bounds."""
@@ -301,6 +312,11 @@ class Plan:
     def loss(self) -> PrivacyLoss:
         """The privacy loss of one unit for the whole query."""
         split = self.split
+        if split.limits and not self.is_gaussian:
+            # A search that stops early leaves more for the answers: how ε is shared depends on what is
+            # released, and its total does not.
+            delta = self.delta_for_keys
+            return PrivacyLoss.approximate(self.epsilon, delta) if delta else PrivacyLoss.pure(self.epsilon)
         losses = [PrivacyLoss.pure(share) for share in (split.limits, split.bounds, split.report) if share]
         if self.stability_histogram is not None:
             # While the bounds are estimates-to-come, all of δ is charged: the threshold will use it.
