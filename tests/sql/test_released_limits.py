@@ -217,7 +217,7 @@ def test_error_can_be_asked_for_once_limits_are_measured():
             data.sql(counts, error={"n": 20})
         with refused(Refused, "the limit on groups per unit"):
             data.sql("SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g", error={"n": 20})
-        with refused(InvalidInput, "error does not say of which output"):
+        with refused(InvalidInput, "error does not name an output"):
             data.sql(counts, error=20)
         data.limits(epsilon=1, by=["g"])
         plan = data.sql(counts, error={"n": 20})
