@@ -46,14 +46,13 @@ def test_search_leaves_the_rest_to_the_answers(data, text, is_clear, monkeypatch
     plan = data.sql(text, epsilon=1, **QUERIES[text])
     after = resolved(data, plan)
     for kind in ("rows", "groups"):
-        planned, spent = getattr(plan.split, kind), getattr(after.split, kind)
-        assert spent == (planned / 2 if is_clear else planned)
+        share, spent = getattr(plan.split, kind), getattr(after.split, kind)
+        assert spent == (share / 2 if is_clear else share)
     parts = after.split
     assert parts.rows + parts.groups + parts.bounds + parts.report + parts.keys + parts.aggregates == 1
     # Each part of what is released is within its share.
-    for found in after.found_limits:
-        share = getattr(after.split, found.kind)
-        assert found.scale * share == 1
+    for limit in after.found_limits:
+        assert limit.scale * getattr(after.split, limit.kind) == 1
     if after.partition_selection is not None:
         assert after.partition_selection.loss().epsilon(1e-9) <= parts.keys
         assert parts.keys == (parts.keys + parts.aggregates) / 4
