@@ -3,7 +3,7 @@ SELECT tag, COUNT(DISTINCT user_id) AS n FROM baskets, UNNEST(tags) AS t(tag) GR
 -- unnest with a join
 SELECT u.plan, COUNT(*) AS n FROM (SELECT user_id, UNNEST(tags) AS tag FROM baskets) AS b JOIN users u USING (user_id) WHERE tag = 'sale' GROUP BY u.plan;
 -- length of a list
-SELECT AVG(LEN(tags)) AS a FROM baskets; -- bounds: tags=0:5
+SELECT AVG(LEN(tags)) AS a FROM baskets; -- bounds: a=0:5
 -- list contains
 SELECT COUNT(*) AS n FROM baskets WHERE list_contains(tags, 'gift');
 -- any of a list
