@@ -72,6 +72,7 @@ def test_queries_need_no_optional_dependency():
     }
 
 
+@pytest.mark.slow
 def test_mechanisms_and_losses_import_no_heavy_library():
     names = ", ".join(sorted(DOOR - {"Dataset", "Synopsis", "connect", "open"}))
     loaded = {name.partition(".")[0] for name in modules_loaded_by(f"from hubbub import {names}")}

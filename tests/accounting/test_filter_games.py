@@ -169,6 +169,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_no_analyst_gets_more_than_delta(name):
     start_budget, moves, rounds = WORLDS[name]
@@ -306,6 +307,7 @@ def either(state, loss):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "start_budget", "moves", "rounds", "step"),
     [
@@ -346,6 +348,7 @@ def test_games_catch_filters_with_a_broken_rule(mutate, start_budget, moves, rou
     assert best(start, moves, rounds) > start.delta
 
 
+@pytest.mark.slow
 def test_one_filter_or_the_other_is_not_a_filter():
     one, other = budget("1/2", "1/20", "few queries"), budget("1/2", "1/20", "many queries")
     moves = [response("31/50"), response("11/20"), telling("1/40"), telling("1/320")]

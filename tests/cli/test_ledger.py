@@ -39,6 +39,7 @@ def refused(*words):
     return " ".join(out.stderr.split())
 
 
+@pytest.mark.slow
 def test_budget_shows_spending_by_analyst_and_the_remainder(path):
     out = output_of("budget", "--ledger", path, "--account", "visits")
     for part in (
@@ -193,6 +194,7 @@ def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
     assert "about.purpose is not known" in refused(*command, "json")
 
 
+@pytest.mark.slow
 def test_burn_down_chart_has_about_a_dozen_points(tmp_path):
     with Ledger.open(tmp_path / "x.ledger") as ledger:
         account = ledger.account("visits", Unit("patient"), Budget(1))

@@ -45,6 +45,7 @@ def hubbub(*words, **environment):
 # Exit codes
 
 
+@pytest.mark.slow
 def test_exit_codes_say_what_happened(account):
     assert run("query", *COUNT, "--epsilon", "1", *LEDGER).code == 0
     assert run("query", *COUNT, "--epsilon", "one", *LEDGER).code == 2
@@ -117,6 +118,7 @@ def test_every_figure_has_a_json_form(account):
     assert json.loads(run("loss", "--pure", "1", "--format", "json").stdout)
 
 
+@pytest.mark.slow
 def test_plan_says_if_it_fits_the_ledger(account):
     words = ("plan", *COUNT, *LEDGER)
     assert "it fits: the budget allows about 2 queries like it" in run(*words, "--epsilon", "1").stdout
@@ -129,6 +131,7 @@ def test_plan_says_if_it_fits_the_ledger(account):
     assert json.loads(run("budget", *LEDGER, "--format", "json").stdout)[0]["spent"]["epsilon"] == "2"
 
 
+@pytest.mark.slow
 def test_quiet_leaves_answers_and_errors(account):
     pd.DataFrame({"patient": range(60)}).to_csv("visits.tsv", index=False)
     Path("semi.csv").write_text("patient;cost\n1;2\n")

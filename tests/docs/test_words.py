@@ -71,6 +71,7 @@ def test_words_of_the_field_are_used(word, package):
     assert word in words(ROOT / "docs" / "glossary.md")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", DIALECT)
 def test_words_of_our_own_are_not_used(word):
     paths = [*SOURCES, *PAGES, *TESTS]
@@ -89,6 +90,7 @@ def own_names(path):
             yield node.name
 
 
+@pytest.mark.slow
 def test_values_are_named_by_nouns_and_functions_by_verbs():
     names = {(path.name, name) for path in [*SOURCES, *TESTS, *PROGRAMS] for name in own_names(path)}
     assert {each for each in names if each[1].strip("_") in PARTICIPLES} == set()

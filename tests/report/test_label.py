@@ -102,6 +102,7 @@ def test_promise_in_words_is_an_upper_bound(facts):
     assert "at most 95.3 % sure" in facts["promise in words"][1]  # 95.26 %
 
 
+@pytest.mark.slow
 def test_label_can_be_checked_without_the_ledger(folder, facts):
     signed = signed_label(facts, folder / "owner.key")
     assert statuses(signed) == ["OK"] * 4 + ["not checked"] * 3

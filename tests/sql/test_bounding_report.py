@@ -76,6 +76,7 @@ def test_units_above_a_limit_are_counted(what, keys, limits, expected):
     assert counts(data, plan_of(data, what, keys, **limits))[0] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "keys", "limits", "expected"), CASES)
 def test_one_unit_moves_the_report_by_one(what, keys, limits, expected):
     for gone in (1, 2, 3, 4):

@@ -86,6 +86,7 @@ def test_wide_bins_need_more_rows():
     assert selection.estimate(table, NINTH)[0][0, 0] > 10**6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intervals", [True, False])
 def test_maximum_of_few_rows_is_close_where_the_bounds_fit(intervals):
     """300 rows of 0 to 100 in each of 300 groups: 24 rows from the end would be 8 off.

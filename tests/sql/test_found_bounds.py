@@ -25,6 +25,7 @@ def eval_fraction(text):
     return int(top) / int(bottom or 1)
 
 
+@pytest.mark.slow
 def test_bounds_are_close_to_the_values():
     low, high, _ = estimate(np.linspace(0, 100, 20_000))
     assert low == 0

@@ -72,6 +72,7 @@ COUNTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_per_unit", [1, 2])
 @pytest.mark.parametrize("with_mean", ["", ", AVG(x) AS mean"])
 def test_counts_are_integers_in_every_format(rows_per_unit, with_mean, tmp_path):
@@ -113,6 +114,7 @@ def test_sql_over_released_counts_keeps_integers(sql, is_integer):
     assert column.is_integer is is_integer
 
 
+@pytest.mark.slow
 def test_having_sees_the_integers_that_are_shown():
     data = open_data(rows_per_unit=1)
     for _ in range(20):
@@ -129,6 +131,7 @@ def test_exact_counts_of_weighted_rows_are_not_rounded():
     assert data.exact(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1))["n"] == [450]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "names"),
     [
@@ -147,6 +150,7 @@ def test_outputs_without_an_alias_have_plain_names(what, names):
     assert [column.name for column in outer.run().value.columns] == ["g", *names, "r"]
 
 
+@pytest.mark.slow
 def test_keys_that_few_have_are_marked_as_luck():
     rows = pd.DataFrame({"who": range(1000), "g": ["common"] * 960 + ["rare"] * 40})
     data = hb.open(rows, table="t", unit="who")

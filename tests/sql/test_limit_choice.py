@@ -51,6 +51,7 @@ def test_more_answers_share_the_bias_and_the_limit_is_lower():
     assert chosen(sizes, seed=1, groups=50).limit < chosen(sizes, seed=1).limit
 
 
+@pytest.mark.slow
 def test_nothing_but_noise_gives_a_small_limit():
     limits = [chosen([], seed=seed).limit for seed in range(40)]
     assert sorted(limits)[30] <= 8

@@ -46,6 +46,7 @@ def test_a_count_beside_a_mean_of_another_value_selects(data):
     assert isinstance(plan.stability_histogram, StabilityHistogram)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2])
 def test_the_threshold_is_said_before_and_where_nothing_is_shown(rows):
     connection = duckdb.connect()

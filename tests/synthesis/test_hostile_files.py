@@ -35,6 +35,7 @@ def change(text, path, value):
     return json.dumps(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Synopsis, Synthesis])
 def test_stored_files_are_read(kind, stored):
     assert kind.from_json(stored[kind]).to_json() == stored[kind]

@@ -92,6 +92,7 @@ def make_plan(**more):
     return data.plan_synopsis(2, **options)
 
 
+@pytest.mark.slow
 def test_synopsis_answers_ranges_and_quantiles():
     plan = make_plan()
     assert "Ranges of cost, 100 bins" in str(plan)

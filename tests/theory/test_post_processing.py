@@ -3,6 +3,7 @@
 from fractions import Fraction
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def no_worse(after, before):
     return all(a <= b for a, b in zip(curve(*after), curve(*before), strict=True))
 
 
+@pytest.mark.slow
 def test_deterministic_post_processing_loses_no_more():
     """All functions from five classes of outcomes to three, on all neighbours: ε and δ(ε) only shrink."""
     for x, y in SMALL.pairs(Neighbours.ADD_REMOVE):
@@ -70,6 +72,7 @@ def test_an_event_is_a_function_so_single_outcomes_decide():
         assert max(0, *(a - level * b for a, b in masses)) == delta(p, r, level)
 
 
+@pytest.mark.slow
 def test_randomized_post_processing_on_a_grid_loses_no_more():
     """Kernels from three outcomes to two with chances in thirds, on all laws in quarters."""
     kernels = list(product(grid_laws(2, 3), repeat=3))

@@ -57,6 +57,7 @@ def test_however_many_queries_the_answers_cost_epsilon(w, length):
     assert 1 < worst_over(w, 2, length, (-1, 0, 1), levels) < w**-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_for_monotone_queries_half_the_noise_is_enough(length):
     """All queries moved the same way: threshold and query noise of one scale, e^ε = w^−2."""
@@ -75,6 +76,7 @@ def test_a_long_run_below_costs_no_more_than_a_short_one():
     assert all(ratio < HALF**-4 for ratio in ratios)
 
 
+@pytest.mark.slow
 def test_reusing_the_noisy_threshold_costs_more_with_every_answer():
     """All n answers against one noisy threshold, above ones too: no ε covers all n."""
 
