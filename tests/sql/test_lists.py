@@ -121,12 +121,32 @@ def test_elements_are_total():
         "baskets LEFT JOIN UNNEST(tags) AS t(x) ON TRUE", "UNNEST(tags) AS t(x)", "UNNEST([1, 2]) AS t(x)",
         "baskets, UNNEST(tags) WITH ORDINALITY AS t(x, i)", "baskets, UNNEST(tags) AS t(x, y)",
         "(SELECT DISTINCT person, tags FROM baskets) AS q",
+        *(
+            f"(SELECT person, {expression} AS x FROM baskets) AS q"
+            for expression in (
+                "LAG(LEN(tags)) OVER (PARTITION BY person ORDER BY g)",
+                "FIRST_VALUE(LEN(tags)) OVER (PARTITION BY person ORDER BY g)",
+                "ROW_NUMBER() OVER (PARTITION BY person ORDER BY LEN(tags))",
+                "SUM(LEN(tags)) OVER (PARTITION BY person ORDER BY g ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+                "ROW_NUMBER() OVER (PARTITION BY person ORDER BY g) = 1 AND list_contains(tags, 'b')",
+                "LEN(tags) AS y, ROW_NUMBER() OVER (PARTITION BY person ORDER BY g)",
+            )
+        ),
+        "(SELECT DISTINCT ON (person) person, LEN(tags) AS x FROM baskets ORDER BY person, g) AS q",
+        "(SELECT person, LEN(tags) AS x FROM baskets QUALIFY ROW_NUMBER() OVER (PARTITION BY person ORDER BY g) = 1) AS q",
     ],
 )  # fmt: skip
 def test_lists_that_could_show_which_rows_were_kept_stay_closed(data, source):
     """Rows are numbered and capped by what can be seen of them, which is not what a list holds."""
     with refused((InvalidInput, Refused, hb.HubbubError)):
         data.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
+
+
+def test_sizes_of_lists_are_columns_of_windows_around_them(data):
+    """There they break ties, like every other column."""
+    inner = "SELECT person, g, LEN(tags) AS size FROM baskets"
+    text = f"SELECT DISTINCT ON (person) person, size FROM ({inner}) AS q ORDER BY person, g"
+    data.sql(f"SELECT COUNT(*) AS n FROM ({text}) AS r WHERE size > 0", epsilon=1)
 
 
 def test_unnest_beside_a_join_is_refused(data):

@@ -393,13 +393,10 @@ class Relations:
             sql = sql.select(exp.alias_(sources.unit.copy(), UNIT, quoted=True))
         if node.args.get("distinct"):
             sql = sql.distinct()
-        columns = _columns(items)
-        if any(item.find(exp.Window) is not None for item in node.expressions):
-            columns = without_lists(columns)  # a window numbers rows by what can be seen of them
         most, bound = sources.most, sources.bound
         if node.args.get("distinct") and all(typed.is_literal or is_unit_key(typed) for _, typed in items):
             most = bound = 1
-        return Relation(sql, columns, sources.is_public, most, bound=bound)
+        return Relation(sql, _columns(items), sources.is_public, most, bound=bound)
 
     def _per_unit(self, node: exp.Select, sources: Sources) -> Relation:
         """GROUP BY the unit (and more): each row is made of one unit's rows, or of public ones."""
@@ -474,6 +471,11 @@ class Relations:
 
 def _items(node: exp.Select, sources: Sources) -> list[tuple[str, TypedExpression]]:
     """The columns of a SELECT, with stars written out."""
+    if any(item.find(exp.Window) is not None for item in node.expressions):
+        # A window breaks ties by what can be seen of a row. What a list holds is not seen, here or outside:
+        # among rows that differ in it alone, the engine's own order would show.
+        closed = {name: without_lists(columns) for name, columns in sources.scope.sources.items()}
+        sources = replace(sources, scope=replace(sources.scope, sources=closed))
 
     def resolve(part: exp.Expr) -> TypedExpression | None:
         return compile_window(part, sources.scope, sources.unit) if isinstance(part, exp.Window) else None
