@@ -417,7 +417,7 @@ def test_rows_are_public_or_protected(folder):
         (VISITS + "keys = { region = [[1]] }", "tables.visits.keys.region is empty, or has keys of several"),
         (
             VISITS + 'keys = { region = ["a", "a"] }',
-            "in tables.visits.keys.region, the keys of region are empty, or",
+            "in tables.visits.keys.region, the keys of region are not distinct",
         ),
         (
             VISITS + 'keys = { region = "@no.txt" }',

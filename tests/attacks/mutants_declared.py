@@ -76,7 +76,7 @@ def _beside_as_given(data) -> Config | None:
 @contextmanager
 def declared_beside_the_path_as_given():
     """A44: hubbub.toml is looked for beside the link, not beside the file that it leads to."""
-    with _patched(sources__find_config=_beside_as_given, cli__dataset_options__find_config=_beside_as_given):
+    with _patched(sources__find_config=_beside_as_given, config_lookup__find_config=_beside_as_given):
         yield
 
 

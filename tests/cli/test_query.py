@@ -460,7 +460,7 @@ def test_keys_of_an_expression_take_its_type(expression, keys, text):
         "--keys",
         f"k={keys}",
     )
-    rows = json.loads(run("query", *words, "--keys", f"k={keys}", "--format", "json").stdout)["rows"]
+    rows = json.loads(run("query", *words, "--format", "json").stdout)["rows"]
     assert [str(row["k"])[:10] for row in rows] == [str(key)[:10] for key in text]
 
 
@@ -655,7 +655,7 @@ def test_losses_are_shown_without_query_imports():
             ["--epsilon", "1", "--keys", "region=@nowhere.txt"],
             "nowhere.txt, with the keys of region, cannot be read",
         ),
-        (["--epsilon", "1", "--keys", "cost=9:1"], "the keys of cost are no range"),
+        (["--epsilon", "1", "--keys", "cost=9:1"], "the keys of cost are not a range"),
         (["--epsilon", "1", "--type", "cost=money"], "'money' is not a type"),
         (["--epsilon", "1", "--type", "cost"], "--type is not of the form cost=number"),
         (["--epsilon", "1", "--type", "csot=number"], "a type is declared for 'csot'"),
@@ -690,7 +690,7 @@ def test_bad_input_gives_one_line_without_traceback(command, words, what):
         (["regions.doc", "SELECT 1", "--unit", "row"], "regions.doc does not exist"),
         (["visits.parquet", "SELECT COUNT(*) FROM visits"], "--unit is missing"),
         (["visits.parquet", "SELECT * FROM visits", "--unit", "patient"], "SELECT *"),
-        (["visits.parquet", "", "--unit", "patient"], "the query is not a text"),
+        (["visits.parquet", "", "--unit", "patient"], "the query is empty"),
         (["visits.parquet", "SELECT AVG(cost) FROM visits", "--unit", "patient"], "cost has no bounds"),
         (
             ["visits.parquet", BY_REGION, "--unit", "patient"],

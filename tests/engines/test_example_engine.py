@@ -62,7 +62,7 @@ def test_example_refuses_a_table_that_changed(connection):
     data = dataset(ExampleEngine(connection, source()))
     plan = data.sql(QUERIES[0], epsilon=1, rows_per_unit=5)
     connection.execute("ALTER TABLE visits ADD COLUMN more BIGINT")
-    with pytest.raises(EngineFailed, match="not as it was"):
+    with pytest.raises(EngineFailed, match="changed since it was opened"):
         data.run(plan)
     with pytest.raises(InvalidInput, match="no table"):
         ExampleEngine(connection, {"v": TableSource("nowhere", unit="patient")})

@@ -251,7 +251,7 @@ def test_changed_file_is_refused_before_the_charge(tmp_path):
     data = hb.open(path, unit="who", rows_per_unit=1)
     plan = data.sql("SELECT COUNT(*) FROM t", epsilon=1)
     path.write_bytes(b"who\n1\n2\n")
-    with pytest.raises(EngineFailed, match="as it was"):
+    with pytest.raises(EngineFailed, match="changed since it was opened"):
         plan.run()
     assert not data.account.receipts
 

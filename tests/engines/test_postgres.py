@@ -180,7 +180,7 @@ def test_keys_and_literals_are_never_parsed_as_sql(owner, key):
 
 def test_only_tables_are_opened(owner):
     owner.execute("CREATE VIEW seen AS SELECT patient, 1 / (cost - 1) AS x FROM visits")
-    with refused(InvalidInput, match="no table"):
+    with refused(InvalidInput, match="is not a table"):
         hb.open(owner.address, table="seen", unit="patient")
     with refused(EngineFailed, match="does not exist"):
         hb.open(owner.address, table="nowhere", unit="patient")
@@ -235,7 +235,7 @@ def test_table_with_a_row_policy_is_refused(owner, policy):
         owner.execute("ALTER TABLE visits ENABLE ROW LEVEL SECURITY")
         owner.execute(f"CREATE POLICY hides ON visits USING ({policy})")
         failed(data, plan, "may not")
-    with refused(InvalidInput, match="no table"):
+    with refused(InvalidInput, match="is not a table"):
         open_data(address)
     with open_data(owner.address) as data:  # for whom it does not hold
         assert len(data.run(data.sql(BY_REGION, epsilon=1)).value) == 2
@@ -259,8 +259,8 @@ def test_foreign_rows_are_refused(owner, how):
         owner.execute(
             f"CREATE FOREIGN TABLE far {below} SERVER files OPTIONS (filename '/dev/null', format 'csv')"
         )
-        failed(data, plan, "not as it was")
-    with refused(InvalidInput, match="no table"):
+        failed(data, plan, "changed since it was opened")
+    with refused(InvalidInput, match="is not a table"):
         hb.open(owner.address, **known)
 
 
@@ -338,7 +338,7 @@ def test_table_changed_while_waiting_for_its_lock_fails(owner):
 
         def ask():
             try:
-                failed(data, plan, "not as it was")
+                failed(data, plan, "changed since it was opened")
             except BaseException as problem:
                 caught.append(problem)
 
@@ -390,7 +390,7 @@ def test_table_changed_between_plan_and_run_fails(owner, change):
     with open_data(owner.address) as data:
         plan = data.sql(BY_REGION, epsilon=1)
         owner.execute(change)
-        failed(data, plan, "not as it was")
+        failed(data, plan, "changed since it was opened")
 
 
 def test_locked_table_fails(owner):

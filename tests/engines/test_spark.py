@@ -209,7 +209,7 @@ def test_table_changed_or_dropped_between_plan_and_run_fails(session, visits, tm
     session.sql("DROP TABLE visits")
     failed(data, plan, "not there")
     session.sql(f"CREATE TABLE visits USING parquet LOCATION '{tmp_path / 'other'}'")
-    failed(data, plan, "not as it was")
+    failed(data, plan, "changed since it was opened")
     session.sql("DROP TABLE visits")
     session.sql(f"CREATE TABLE visits USING parquet LOCATION '{tmp_path / 'visits'}'")
     assert len(data.run(plan).value) == 2

@@ -105,5 +105,5 @@ def test_the_plan_says_how_many_values_stand_out():
     data = hb.open(frame, table="t", unit="who", rows_per_unit=1)
     plan = data.sql("SELECT SUM(x) AS a FROM t", epsilon=1, bounds={"x": "auto"})
     assert "it takes about 360 values" in str(plan)
-    with pytest.raises(Refused, match="no bounds stood out for x"):
+    with pytest.raises(Refused, match="no bounds could be estimated for x"):
         plan.run()
