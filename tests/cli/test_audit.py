@@ -113,6 +113,14 @@ def test_constant_answers_are_said_to_tell_nothing_apart(tmp_path, pairs):
     assert "400 samples on 1 pair in" in result.stdout
 
 
+def test_subject_that_only_fails_is_no_mechanism_without_a_leak(tmp_path, pairs):
+    (tmp_path / "wrong.py").write_text("def answer(database, epsilon):\n    return 0\n")
+    for words in ((f"{tmp_path}/wrong.py:answer",), ("--command", f"{sys.executable} {tmp_path}/absent.py")):
+        result = run("audit", *words, "--epsilon", "1", "--pairs", pairs, "--samples", "128")
+        assert result.code == 2, result.stdout
+        assert "the subject fails on every database (" in result.stderr
+
+
 def test_modules_of_this_folder_are_subjects(tmp_path, monkeypatch):
     (tmp_path / "answers_of_this_folder.py").write_text("def rows(database):\n    return len(database)\n")
     monkeypatch.chdir(tmp_path)

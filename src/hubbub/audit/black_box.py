@@ -195,6 +195,8 @@ class _Run:
         self.log_wealth = np.zeros((len(_STRATEGIES), self.grid.size))
         self.peak = np.zeros(self.grid.size)
         self.samples = 0
+        self.errors: set[str] | None = set()
+        """Kinds of errors, while nothing else was ever answered."""
         self.started = time.perf_counter()
 
     # The bound
@@ -315,6 +317,8 @@ class _Run:
         size = max(1, min(size, (budget - self.samples) // 2))
         x, y = draw_both(self.subject, pair.inputs.x, pair.inputs.x_prime, size)
         self.samples += 2 * size
+        kinds = x.failures(), y.failures()
+        self.errors = self.errors | kinds[0] | kinds[1] if self.errors is not None and all(kinds) else None
         if pair.draws:
             self._update(pair, x, y)
             for tests in pair.tests:
@@ -353,6 +357,12 @@ class _Run:
             if stop_early and end == budget and self.refuted[self.place]:
                 end = min(budget, 2 * self.samples)
                 self.found_at: int | None = self.samples
+        if self.errors and not self.refuted[self.place]:
+            raise InvalidInput(
+                f"the subject fails on every database ({', '.join(sorted(self.errors))})",
+                why="an audit of nothing but errors finds no leak in any mechanism",
+                fix="call it once by hand: a function takes a list of rows, a command reads one row per line",
+            )
         return self._report()
 
     # The report

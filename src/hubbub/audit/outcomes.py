@@ -78,6 +78,12 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.records) if self.array is None else len(self.array)
 
+    def failures(self) -> set[str]:
+        """Return the kinds of errors if every answer is one, else nothing."""
+        answers = [record.get("") for record in self.records]
+        kinds = {answer.kind for answer in answers if isinstance(answer, Failure)}
+        return kinds if all(isinstance(answer, Failure) for answer in answers) else set()
+
     def take(self, part: slice) -> "Outcomes":
         """Return the outcomes of a slice."""
         return Outcomes(
