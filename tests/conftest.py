@@ -33,6 +33,7 @@ SLOW = (
     "accounting/test_subsampled_gaussian.py",
     "audit",
     "cli/test_audit.py",
+    "cli/test_mistakes.py",
     "docs/test_formats_page.py",
     "docs/test_ledger_page.py",
     "docs/test_queries_page.py",

@@ -39,6 +39,7 @@ def objects(data):
     yield finding
 
 
+@pytest.mark.slow
 def test_a_display_is_one_short_line_without_fractions_or_functions(data):
     others = [data.account.spent(), hb.audit.Claim.approximate(1)]
     for each in [*objects(data), *others]:
@@ -48,6 +49,7 @@ def test_a_display_is_one_short_line_without_fractions_or_functions(data):
         assert not any(word in text for word in ("Fraction", "<function", "array(", "SELECT")), text
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_fragment_with_names_escaped(data):
     for each in objects(data):
         page = each._repr_html_()

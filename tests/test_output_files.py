@@ -116,6 +116,7 @@ def test_forbidden_path_is_refused_before_the_run(tmp_path, monkeypatch):
         check_output_path(path)
 
 
+@pytest.mark.slow
 def test_result_files_have_the_format_of_their_extension(tmp_path):
     for ending in ("parquet", "pq", "csv", "json", "ndjson", "html", "md", "xlsx", "svg", "png", "txt"):
         ANSWERS.write(tmp_path / f"a.{ending}")

@@ -50,6 +50,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     return set(json.loads(out.stdout))
 
 
+@pytest.mark.slow
 def test_public_names_are_loaded_lazily():
     loaded = modules_loaded_by("import hubbub; hubbub.Unit")
     assert "hubbub.unit" in loaded

@@ -50,6 +50,7 @@ def _covers(sensitivity, vector):
     return sensitivity.l1 >= l1 and sensitivity.l2_squared >= l2_squared and sensitivity.linf >= linf
 
 
+@pytest.mark.slow
 @given(VECTORS)
 def test_derived_norms_cover_the_vector(vector):
     l1, l2_squared, linf = _norms(vector)

@@ -50,6 +50,7 @@ def test_rows_and_histogram_say_the_same():
         assert tuple(map(SMALL.rows(x).count, "abc")) == x
 
 
+@pytest.mark.slow
 def test_distance_is_a_metric_on_databases():
     databases = list(SMALL.databases())
     for x in databases:

@@ -140,6 +140,7 @@ def test_bins_enclose_atoms_near_and_far_apart():
     assert far.bin_masses(np.array([4000.0, 10000.0])).loss[0] == pytest.approx(5000 - math.log(0.25))
 
 
+@pytest.mark.slow
 def test_distributions_on_a_million_integers_are_uncertified():
     assert len(discrete_laplace_pair(10**6, (1 << 20) - 1).losses) == 1 << 20
     with pytest.raises(Uncertified):

@@ -270,6 +270,7 @@ def test_group_privacy_scales_each_event():
         PrivacyLoss.from_distributions([1, 0], [0.5, 0.5]).for_group(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_sampled_group_has_the_binomial_mixture_curve(size, added):
@@ -625,6 +626,7 @@ def test_each_event_has_a_description(loss, words):
     assert str(loss) == words
 
 
+@pytest.mark.slow
 def test_cost_figures_of_each_event():
     assert PrivacyLoss.zcdp(Fraction(1, 2)).cost().rho == Fraction(1, 2)
     assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 4)).cost().mu_squared == 1

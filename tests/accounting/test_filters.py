@@ -70,6 +70,7 @@ def test_many_small_charges_without_a_closed_form_fit(purpose, loss):
     assert after.allows(PrivacyLoss.approximate(Fraction(1, 100), after.stage.cuts / 4))
 
 
+@pytest.mark.slow
 def test_a_bounded_charge_without_a_closed_form_needs_no_cut():
     sampled = PrivacyLoss.laplace(Fraction(1, 10)).poisson_subsampled(Fraction(1, 10))
     used_up = PrivacyFilter(ONE).charge(PrivacyLoss.gaussian(Fraction(1, 100)))
@@ -276,6 +277,7 @@ def test_a_run_that_opens_a_stage_with_too_large_limits_is_not_certified():
     assert not account.certifies(RUN, decode_charge({**stored, "opens": larger}))
 
 
+@pytest.mark.slow
 def test_limits_beyond_the_budget_are_refused():
     account = PrivacyFilter(Budget(1, 1e-6, purpose="many queries"))
     loss = PrivacyLoss.pure(0.01)
@@ -302,6 +304,7 @@ def test_nothing_spent_reads_zero_and_pure_sums_read_exactly():
     assert (account.spent().epsilon, account.spent().delta) == (Fraction(3, 100), 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(LOSSES, max_size=5), LOSSES)
 def test_a_reading_is_within_the_budget_and_never_falls(losses, loss):

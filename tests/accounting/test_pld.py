@@ -293,6 +293,7 @@ def pure_delta(each, times, epsilon):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(5)
 @pytest.mark.parametrize("each", [1e-6, 0.1, 1.0, 50.0])
 @pytest.mark.parametrize("times", [1, 7, 1000, 1_000_000])
@@ -707,6 +708,7 @@ def test_no_input_hangs_or_is_not_a_number(sides, delta):
 # ---- close to where doubles end: each of these once came out below the truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "mu_squared", "epsilon", "truth"),
     [

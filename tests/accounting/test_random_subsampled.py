@@ -46,6 +46,7 @@ def google(rate, sigma, steps, delta):
     return accountant.get_epsilon(float(delta))
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(40)
 @pytest.mark.parametrize("number", range(SETS))
 def test_bounds_are_close_and_agree_with_other_accountants(number):

@@ -19,6 +19,7 @@ def there(tmp_path, monkeypatch):
     pd.DataFrame({"patient": range(60)}).to_parquet("visits.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "what"),
     [

@@ -55,6 +55,7 @@ def test_budget_shows_spending_by_analyst_and_the_remainder(path):
     assert "closed" in output_of("budget", "--ledger", path)
 
 
+@pytest.mark.slow
 def test_analyst_sees_only_her_own_entries(path):
     out = output_of("budget", "--ledger", path, "--account", "visits", "--analyst", "ada")
     assert "ada" in out
@@ -106,6 +107,7 @@ def test_entries_are_listed_shown_and_exported(path):
     assert "no entry 99" in refused("ledger", "show", "99", "--ledger", path)
 
 
+@pytest.mark.slow
 def test_verify_accepts_an_intact_ledger_and_shows_its_digest(path):
     out = output_of("ledger", "verify", "--ledger", path)
     assert "OK: 15 entries verified" in out

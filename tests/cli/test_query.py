@@ -80,6 +80,7 @@ def test_first_command_of_the_readme_runs():
     assert out.stderr == ""
 
 
+@pytest.mark.slow
 def test_answers_lie_near_the_truth_within_their_intervals():
     words = (
         "visits.parquet",
@@ -100,6 +101,7 @@ def test_answers_lie_near_the_truth_within_their_intervals():
         assert row["n_low"] <= count <= row["n_high"]
 
 
+@pytest.mark.slow
 def test_programs_get_json_that_is_read_back():
     got = answer_of(*shlex.split(FIRST)[1:])
     assert got["region"] == list(REGIONS)
@@ -120,6 +122,7 @@ def test_a_year_has_no_commas_or_points(tmp_path):
     assert "│ 2024 │ 5,000 │" in run(*command, "--exact").stdout
 
 
+@pytest.mark.slow
 def test_csv_has_the_intervals_as_columns():
     out = run(*shlex.split(FIRST), "--format", "csv")
     head, *rows = csv.reader(io.StringIO(out.stdout))
@@ -127,6 +130,7 @@ def test_csv_has_the_intervals_as_columns():
     assert len(rows) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.json", "out.csv", "out.parquet", "out.svg", "out.txt", "out"])
 def test_file_is_written_in_the_format_of_its_extension(tmp_path, name):
     path = tmp_path / name
@@ -189,6 +193,7 @@ def test_many_groups_are_shown_as_plain_lines():
 # Asking by accuracy
 
 
+@pytest.mark.slow
 def test_an_error_is_turned_into_an_epsilon():
     words = (
         "visits.parquet",
@@ -276,6 +281,7 @@ def test_a_plan_runs_nothing_and_charges_nothing():
     assert out.stdout.startswith("ε = 1 for one patient, add/remove; nothing spent yet\n  n: ± ")
 
 
+@pytest.mark.slow
 def test_plan_is_available_as_json():
     answer = json.loads(run("plan", *shlex.split(FIRST)[1:], "--format", "json").stdout)
     assert answer["epsilon"] == "1"
@@ -305,6 +311,7 @@ def test_explain_shows_sensitivity_mechanism_sql_and_proofs(command):
 # Options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -390,6 +397,7 @@ def test_groups_per_unit_is_an_option():
     assert "at most 2 groups per unit" in out.stdout
 
 
+@pytest.mark.slow
 def test_bounding_report_is_measured_if_paid_for():
     words = (*COUNT, "--epsilon", "1", "--rows-per-unit", "3", "--bounding-report")
     assert "0.1 of ε measures the share of units above a contribution bound" in run("plan", *words).stdout
@@ -464,6 +472,7 @@ def test_keys_of_an_expression_take_its_type(expression, keys, text):
     assert [str(row["k"])[:10] for row in rows] == [str(key)[:10] for key in text]
 
 
+@pytest.mark.slow
 def test_a_key_cannot_move_the_terminals_cursor():
     keys = "region=\x1b[2J[red]North"
     out = run("query", "visits.parquet", BY_REGION, "--unit", "patient", "--epsilon", "1", "--keys", keys)
@@ -587,6 +596,7 @@ def test_progress_is_shown_on_a_terminal_only():
     assert "counting" in paper.getvalue()
 
 
+@pytest.mark.slow
 def test_dataset_reports_its_progress():
     answers = []
     with mock.patch("hubbub.cli.query.show_status") as status:

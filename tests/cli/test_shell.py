@@ -82,6 +82,7 @@ def test_errors_are_json_where_answers_are():
     assert json.loads(out.stderr)["what"] == "there is no ledger none"
 
 
+@pytest.mark.slow
 def test_every_figure_has_a_json_form(account):
     run("query", *COUNT, "--epsilon", "1", *LEDGER)
     [budget] = json.loads(run("budget", *LEDGER, "--format", "json").stdout)
@@ -214,6 +215,7 @@ def test_file_has_no_roles_to_admit(account):
     )
 
 
+@pytest.mark.slow
 def test_label_is_verified_for_programs(account):
     run("query", *COUNT, "--epsilon", "1", *LEDGER)
     run("report", *LEDGER, "--output", "label.json")

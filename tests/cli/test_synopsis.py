@@ -25,6 +25,7 @@ def test_plan_is_shown_and_nothing_written_without_output(people):
     assert sorted(path.name for path in people.iterdir()) == ["people.csv"]
 
 
+@pytest.mark.slow
 def test_file_answers_queries_for_free(people):
     out = run("synopsis", "people.csv", *OPTIONS, "--output", "people.synopsis")
     assert out.code == 0, out.stderr

@@ -51,6 +51,7 @@ def test_source_files_are_short():
     assert {path: length for path, length in lengths.items() if length > limit} == {}
 
 
+@pytest.mark.slow
 def test_few_test_files_touch_private_names():
     limit = number(r"at most (\d+) test files")
     files = {

@@ -27,6 +27,7 @@ def test_page_is_current():
     assert PAGE.read_text(encoding="utf-8") == render_markdown(), "run: make docs"
 
 
+@pytest.mark.slow
 def test_every_listed_function_is_accepted(data):
     for entry in list_entries():
         if entry.use == "rows":

@@ -74,6 +74,7 @@ def alike():
     )
 
 
+@pytest.mark.slow
 @EVERY
 @settings(deadline=None, max_examples=25)
 @given(rows=ROWS, place=st.integers(0, 7), price=st.sampled_from(PRICES))

@@ -512,6 +512,7 @@ def test_every_constructor_checks_the_population():
             make()
 
 
+@pytest.mark.slow
 def test_unreachable_error_is_refused():
     for ask in (
         lambda: Laplace.for_error(1e-9, sensitivity=1, real=True),

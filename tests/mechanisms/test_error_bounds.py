@@ -119,6 +119,7 @@ def test_widths_of_counts_match_the_table(epsilon, wide):
     assert half_width(partial(discrete_laplace_tail, 1 / Fraction(epsilon)), 0.95, 1) == wide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beyond", [discrete_laplace_tail, rounded_gaussian_tail])
 def test_width_at_extreme_confidence(beyond):
     law = partial(beyond, Fraction(1))

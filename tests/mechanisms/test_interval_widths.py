@@ -150,6 +150,7 @@ def test_a_combination_stays_within_its_width(mechanism, weights, confidence):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     weights=st.lists(st.integers(-6, 6).filter(bool), min_size=1, max_size=5),

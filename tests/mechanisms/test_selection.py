@@ -171,6 +171,7 @@ def test_permute_and_flip_would_break_the_charge_of_the_exponential_mechanism():
     assert Exponential.of(sensitivity=3, epsilon=2, monotone=True).rho == HALF
 
 
+@pytest.mark.slow
 def test_exponential_mechanism_is_within_its_zcdp():
     z = mpmath.exp(-mpmath.mpf(1) / 2)  # ε = 1
     for one, two in _neighbours(SMALL, 1, False):
@@ -185,6 +186,7 @@ def test_exponential_mechanism_is_within_its_zcdp():
 # What is shipped follows these laws
 
 
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("monotone", [False, True])
 def test_release_follows_the_reference_law(kind, monotone):
@@ -204,6 +206,7 @@ def test_release_follows_the_reference_law(kind, monotone):
     assert not fits(counts, LAWS[kind](scores, mpmath.exp(-mpmath.mpf(6) / (20 if monotone else 10))))
 
 
+@pytest.mark.slow
 def test_gap_follows_the_reference_law():
     mechanism = ReportNoisyMaxWithGap.of(sensitivity=1, epsilon=2)
     scores, z = (2, 0, 1), mpmath.exp(-1)

@@ -97,6 +97,7 @@ def test_enumerated_outcomes_have_total_probability_one():
 # What is shipped follows these laws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("monotone", [False, True])
 def test_release_follows_the_reference_law(monotone):
     # χ² at a false alarm of 1e-9; and the bits are the same in every run.
@@ -115,6 +116,7 @@ def test_release_follows_the_reference_law(monotone):
     assert fits(counts, law)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("monotone", [False, True])
 def test_session_answers_follow_the_reference_law(monotone):
     mechanism = _one(sensitivity=2, epsilon=4, threshold=3, monotone=monotone)

@@ -204,6 +204,7 @@ def test_beside_an_integer_each_end_is_on_its_side(name, bits, side):
                 encloses(normal_central(x, bits), bits, mp.erf(real(x) / mp.sqrt(2)), width=2)
 
 
+@pytest.mark.slow
 def test_enclosures_stay_narrow_with_many_bits():
     for bits in (1000, 5000):
         for x in (Fraction(1, 7), Fraction(5, 4), Fraction(13, 3)):
@@ -224,6 +225,7 @@ def test_atan_is_enclosed_at_every_precision(m):
         assert low <= arc >> 1700 - bits < high <= low + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [0, 1, 2, 3, 5, 64, 100, 300])
 def test_enclosures_are_narrow_above_a_quarter_unit(bits):
     for k in range(40, 80):

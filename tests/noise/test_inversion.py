@@ -117,6 +117,7 @@ def test_values_that_do_not_fit_are_saturated(value):
 TIES = ((bisect_right, lambda u, x: u <= x), (bisect_left, lambda u, x: u >= x))
 
 
+@pytest.mark.slow
 def test_every_guide_entry_is_correct(case):
     built, _law, result = case
     signed = built._signed

@@ -59,6 +59,7 @@ def test_label_follows_its_schema(folder, facts):
         jsonschema.validate(label(ledger.account("t"), release=facts["releases"][0]["entry"]), schema)
 
 
+@pytest.mark.slow
 def test_every_release_says_how_it_was_made(facts):
     first, result, model = facts["releases"]
     [plan] = first["plan"]
@@ -194,6 +195,7 @@ def test_every_changed_field_is_found_with_the_ledger(folder, facts):
             assert "FAILED" in statuses(flipped(facts, path), ledger=ledger), path
 
 
+@pytest.mark.slow
 def test_owner_who_restates_all_of_it_is_found_with_the_ledger(folder, facts):
     """A label that is whole in itself, and signed: only the ledger shows that it is another's."""
     forged = copy.deepcopy(facts)
@@ -206,6 +208,7 @@ def test_owner_who_restates_all_of_it_is_found_with_the_ledger(folder, facts):
         assert statuses(signed, ledger=ledger)[4] == "FAILED"
 
 
+@pytest.mark.slow
 def test_label_of_earlier_entries_cannot_hide_later_ones(folder, facts):
     with Ledger.open_read_only(folder / "x.ledger") as ledger:
         first = facts["releases"][0]["entry"]
@@ -226,6 +229,7 @@ def test_field_that_is_said_twice_or_unknown_is_found(folder, facts):
     assert not check_label(json.dumps({**facts, "approved by": "everybody"})).ok
 
 
+@pytest.mark.slow
 def test_label_that_leaves_a_release_out_is_found(folder, facts):
     less = copy.deepcopy(facts)
     del less["releases"][0]

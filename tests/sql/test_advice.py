@@ -89,6 +89,7 @@ ELSEWHERE = {
 """Advice with a word of SQL that is not a query to try, and what it is about."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("advice", ADVICE)
 def test_query_that_follows_the_advice_is_planned(data, advice):
     refused, accepted = ADVICE[advice]
@@ -98,6 +99,7 @@ def test_query_that_follows_the_advice_is_planned(data, advice):
     data.sql(accepted, epsilon=1)
 
 
+@pytest.mark.slow
 def test_all_advice_with_sql_in_it_is_tried():
     advice = set()
     for path in sorted(SOURCES.glob("*.py")):

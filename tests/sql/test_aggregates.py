@@ -166,6 +166,7 @@ def test_width_formula_at_the_true_count_is_an_upper_bound(what, bounding):
     assert plan.half_width(0) is None
 
 
+@pytest.mark.slow
 def test_width_formulas_of_deviations_and_correlations_are_close():
     rows = visits(60_000)
     data = open_data(rows)
@@ -182,6 +183,7 @@ def test_width_formulas_of_deviations_and_correlations_are_close():
         assert about / 4 < half < about * 2, what
 
 
+@pytest.mark.slow
 def test_a_quantile_is_off_by_rows_in_rank():
     plan = open_data().sql("SELECT MEDIAN(x) AS a, MIN(x) AS b FROM t", epsilon=1, rows_per_unit=3)
     error = [error for _, error in plan.errors]
@@ -226,6 +228,7 @@ def test_expressions_of_joint_measurements_have_tighter_intervals(what, truth, m
     assert answers["a"][0] == pytest.approx(answers["b"][0], abs=1)
 
 
+@pytest.mark.slow
 def test_expressions_of_separate_measurements_have_intervals():
     data = open_data()
     text = "SELECT SUM(x) / COUNT(DISTINCT unit) AS a, AVG(x) / COUNT(x) AS b, MAX(x) - MEDIAN(x) AS c FROM t"
@@ -261,6 +264,7 @@ def test_exact_answers_have_a_mean_of_few_rows_and_none_of_no_row():
     assert data.exact(plan)["m"] == [None, pytest.approx(4)]
 
 
+@pytest.mark.slow
 def test_no_selected_key_gives_an_empty_table():
     rows = pd.DataFrame({"unit": [1, 2], "g": ["a", "b"], "x": [1, 2], "y": [1, 2]})
     what = "COUNT(*) AS n, AVG(x) AS m, CORR(x, y) AS r, MEDIAN(x) AS q"

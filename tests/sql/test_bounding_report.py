@@ -122,6 +122,7 @@ def test_exact_share_is_for_the_owner_only():
     assert label["share above a contribution bound"]["value"] == 0.5
 
 
+@pytest.mark.slow
 def test_bounding_report_works_with_partition_selection_and_estimated_limits():
     data = open_data()
     plan = data.sql(

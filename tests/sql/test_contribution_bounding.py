@@ -18,6 +18,7 @@ def visits():
     return connection
 
 
+@pytest.mark.slow
 def test_counts_and_means_come_with_intervals_that_hold(visits):
     data = hb.open(
         visits,

@@ -68,6 +68,7 @@ def test_every_source_type_gives_the_same_answers(kind, tmp_path):
     assert [round(n) for n in answers["total"]] == [600, 600, 0]
 
 
+@pytest.mark.slow
 def test_a_connection_keeps_its_tables_and_gets_no_others():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE people AS SELECT i AS who, i % 2 AS g FROM range(100) r(i)")
@@ -113,6 +114,7 @@ def test_keys_of_a_public_table_are_public():
     assert [round(n) for n in answers["n"]] == [2, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_database_file_is_read_and_never_written(tmp_path):
     path = tmp_path / "people.duckdb"
     with duckdb.connect(str(path)) as connection:
@@ -223,6 +225,7 @@ def test_a_plan_for_another_unit_is_refused():
         two.run(one.sql("SELECT COUNT(*) FROM data", epsilon=1))
 
 
+@pytest.mark.slow
 def test_builder_and_sql_make_the_same_plan():
     frame = pl.DataFrame(table())
     data = hb.open(frame, unit="who", rows_per_unit=1, bounds={"x": (0, 4)})

@@ -243,6 +243,7 @@ def test_no_row_makes_many_nested_expressions_fail(data, seed):
     check_nested(data, 600, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ALL)
 def test_expression_depends_on_its_own_row_only(engine, text):
     scope = Scope({"r": engine.tables["r"].columns})

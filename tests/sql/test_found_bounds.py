@@ -36,6 +36,7 @@ def test_bounds_are_close_to_the_values():
     assert answers["a"] == pytest.approx([25], abs=1)
 
 
+@pytest.mark.slow
 def test_one_odd_value_does_not_decide():
     plain = np.linspace(0, 100, 20_000)
     for odd in (1e9, -1e9, 1e-9):
@@ -45,6 +46,7 @@ def test_one_odd_value_does_not_decide():
         assert answers["a"] == pytest.approx([50], abs=1)
 
 
+@pytest.mark.slow
 def test_the_share_beyond_bounds_is_estimated():
     values = np.random.default_rng(1).lognormal(3, 1.5, 20_000)
     for sample in (values, -values):
@@ -57,6 +59,7 @@ def test_the_share_beyond_bounds_is_estimated():
     assert float(answers.facts["values beyond bounds"]["x"].split()[2]) < 1
 
 
+@pytest.mark.slow
 def test_values_of_one_sign_far_from_zero_have_two_ends():
     low, high, _ = estimate(np.linspace(1000, 1100, 20_000))
     assert 100 <= low <= 768
@@ -93,6 +96,7 @@ def test_values_that_are_spread_stand_out_together():
     assert read_bounds(counts, 20, 1.0, 1) is None
 
 
+@pytest.mark.slow
 def test_noise_alone_has_no_bounds():
     rng = np.random.default_rng(5)
     # A false alarm has a chance below 1/1000 a query, by the Chernoff bound: 21 of 2,000 one below 1e-10.

@@ -235,6 +235,7 @@ def test_means_work_with_limited_groups_and_selected_keys():
     )
 
 
+@pytest.mark.slow
 def test_quantiles_of_no_groups_are_empty():
     """Where no key is selected there is nothing to put together."""
     plan = open_data().sql(

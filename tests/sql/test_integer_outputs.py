@@ -94,6 +94,7 @@ def test_counts_are_integers_in_every_format(rows_per_unit, with_mean, tmp_path)
         assert "." not in answers.to_csv().splitlines()[1].split(",")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "is_integer"),
     [
@@ -122,6 +123,7 @@ def test_having_sees_the_integers_that_are_shown():
         assert all(n >= 225 for n in data.sql(text, epsilon=1).run().value["n"])
 
 
+@pytest.mark.slow
 def test_exact_counts_of_weighted_rows_are_not_rounded():
     data = open_data(rows_per_unit=1)
     frame = pd.DataFrame({"g": ["a", "a", "b"], "who": [1, 1, 1]})

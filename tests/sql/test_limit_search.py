@@ -71,6 +71,7 @@ def test_equal_units_are_clear_at_the_first_look(data):
     assert (after.split.rows, after.split.aggregates) == (2, 18)
 
 
+@pytest.mark.slow
 def test_the_histogram_that_is_kept_is_the_last_that_was_looked_at(data, monkeypatch):
     for level, clear in ((Fraction(1, 10), 1e9), (Fraction(1, 5), 0)):
         monkeypatch.setattr(bound_estimation, "CLEAR_ENOUGH", clear)

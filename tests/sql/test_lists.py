@@ -77,6 +77,7 @@ def test_elements_are_grouped_by(data):
     }
 
 
+@pytest.mark.slow
 def test_elements_of_a_unit_count_as_its_rows():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 1 AS u, range(5000) AS xs UNION ALL SELECT 2, [1, 2]")
@@ -155,6 +156,7 @@ def test_unnest_beside_a_join_is_refused(data):
         data.sql(text, epsilon=1)
 
 
+@pytest.mark.slow
 def test_one_units_lists_change_no_other_units_rows(rows, data):
     """By enumeration: for each unit, the rows of the others are the same with and without it."""
     text = "SELECT COUNT(x) AS n FROM (SELECT person, UNNEST(tags) AS x FROM baskets) AS q JOIN people USING (person)"

@@ -131,6 +131,7 @@ def test_ambiguously_bound_name_is_refused(text):
         open_data().sql(text, epsilon=1)
 
 
+@pytest.mark.slow
 def test_ambiguous_alias_is_refused_in_googlesql():
     query = "age * 10 AS age, COUNT(*) AS n FROM visits GROUP BY age"
     text = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1) {query}"
@@ -139,6 +140,7 @@ def test_ambiguous_alias_is_refused_in_googlesql():
     assert open_data().sql(text.replace("AS age", "AS ages"))
 
 
+@pytest.mark.slow
 def test_ungrouped_column_is_refused():
     for text in (
         "SELECT COUNT(*) AS age, age + 1 AS m FROM visits",
@@ -175,6 +177,7 @@ def test_quantiles_state_that_they_do_not_interpolate():
     assert any("not interpolated" in note for note in plan.label()["notes"])
 
 
+@pytest.mark.slow
 def test_missing_answers_are_null_in_every_format():
     data = open_data()
     output = "age AS key, NULLIF(COUNT(*), COUNT(*)) AS n, NULLIF(age, 20) AS m, age > NULL AS b"

@@ -129,6 +129,7 @@ def test_error_too_small_for_privacy_is_refused(data):
         data.sql("SELECT COUNT(*) AS n FROM data", error={"n": Fraction(1, 10**9)}, rows_per_unit=2)
 
 
+@pytest.mark.slow
 def test_missing_bounds_are_refused_or_estimated(data):
     frame = pl.DataFrame({"who": list(range(500)), "y": [float(i % 7) for i in range(500)]})
     other = hb.open(frame, unit="who", rows_per_unit=1)
@@ -212,6 +213,7 @@ def test_plan_made_by_hand_cannot_be_run(data):
         plan.error()
 
 
+@pytest.mark.slow
 def test_label_distinguishes_declared_and_estimated_bounds():
     frame = pl.DataFrame({"x": [float(i % 100) for i in range(20_000)], "y": [1.0] * 20_000})
     data = hb.open(frame, unit=hb.Unit.row(), bounds={"x": (0, 10)})

@@ -123,6 +123,7 @@ def test_run_builds_nothing_that_the_plan_has(data):
         assert calls.of(name) == 0, name
 
 
+@pytest.mark.slow
 def test_a_run_with_estimated_bounds_builds_the_figures_for_these_once(data):
     plan = data.sql(
         "SELECT SUM(cost) AS s, COUNT(DISTINCT patient) AS n FROM visits",

@@ -119,6 +119,7 @@ def test_scores_move_within_their_span(fractions, round_numbers):
 # The law of what is selected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fractions", "round_numbers"),
     [((HALF,), ()), ((QUARTER, HALF, Fraction(3, 4)), ()), ((HALF,), ROUND)],

@@ -58,6 +58,7 @@ def test_every_group_is_the_sum_of_its_bins():
     assert tree.edges[-1] == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_a_unit_moves_the_counts_within_the_sensitivity(data):

@@ -107,6 +107,7 @@ def test_with_clause_equals_its_subquery(data):
     ]
 
 
+@pytest.mark.slow
 def test_key_from_a_left_join_may_be_null(data):
     source = "people LEFT JOIN visits AS v ON people.person = v.person"
     text = f"SELECT COUNT(v.person) AS n, COUNT(DISTINCT people.person) AS m FROM {source}"
@@ -196,6 +197,7 @@ def test_a_column_of_an_unknown_type_is_not_compared(source):
     assert not data.account.receipts
 
 
+@pytest.mark.slow
 def test_a_unit_of_an_unknown_type_is_grouped_by():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE odd AS SELECT uuid() AS person, i AS x FROM range(100) r(i)")

@@ -31,6 +31,7 @@ def spent(data):
     return float(sum(each.loss.epsilon(1e-5) for each in data.account.receipts))
 
 
+@pytest.mark.slow
 def test_a_second_query_on_the_same_rows_searches_nothing(file):
     with open_data(file) as data:
         first = data.sql("SELECT COUNT(*) AS n FROM t WHERE x > 3", epsilon=1)
@@ -56,6 +57,7 @@ def test_a_second_query_on_the_same_rows_searches_nothing(file):
         ).split.groups
 
 
+@pytest.mark.slow
 def test_a_declared_limit_is_what_is_declared(file):
     with open_data(file) as data:
         data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
@@ -80,6 +82,7 @@ def test_a_ledger_keeps_it_and_the_same_question_keeps_its_answer(file, tmp_path
         assert "found before" in answers[0].facts["limits"]["rows"]
 
 
+@pytest.mark.slow
 def test_another_version_of_the_rows_is_searched_anew(file, tmp_path):
     ledger = tmp_path / "l.db"
     with open_data(file, ledger, version="one") as data:
@@ -110,6 +113,7 @@ def test_limits_are_measured_once_for_all_later_queries(file, tmp_path, has_ledg
             assert left == pytest.approx(19.5, abs=0.01)
 
 
+@pytest.mark.slow
 def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
     ledger = tmp_path / "l.db"
     with open_data(file, ledger) as data:
@@ -209,6 +213,7 @@ def test_plan_states_errors_up_to_the_largest_limit_that_may_be_found():
         assert (np.array(answers["n_high"]) - answers["n_low"]).max() <= 2.2 * most
 
 
+@pytest.mark.slow
 def test_error_can_be_asked_for_once_limits_are_measured():
     rows = pd.DataFrame({"who": np.repeat(np.arange(400), 3), "g": ["a", "b", "c"] * 400})
     with hb.open(rows, table="t", unit="who", keys={"g": ["a", "b", "c"]}) as data:
@@ -224,6 +229,7 @@ def test_error_can_be_asked_for_once_limits_are_measured():
         assert "n: ± 20" in str(plan) or "n: ± 19" in str(plan)
 
 
+@pytest.mark.slow
 def test_limits_are_measured_for_the_keys_of_later_queries():
     rows = pd.DataFrame({"who": np.repeat(np.arange(400), 3), "g": ["a", "b", "c"] * 400})
     units, keys = "SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g", {"g": ["a", "b"]}

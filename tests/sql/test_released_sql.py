@@ -95,6 +95,7 @@ def test_parts_share_the_price(rows):
         data.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.01).run()
 
 
+@pytest.mark.slow
 def test_other_outer_sql_over_the_same_release_is_free(rows, tmp_path):
     with open_data(rows, ledger=tmp_path / "one.ledger", budget=hb.Budget(1), version="1") as data:
         inner = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
@@ -198,6 +199,7 @@ CROSS = (
 )
 
 
+@pytest.mark.slow
 def test_outer_sql_that_does_not_end_is_refused_before_the_charge(rows, monkeypatch):
     monkeypatch.setattr(released_sql, "PLANNING_SECONDS", 0.3)
     data = open_data(rows)
@@ -300,6 +302,7 @@ def test_many_released_rows_are_read_at_once(rows):
 INNER = "(SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c"
 
 
+@pytest.mark.slow
 def test_a_sub_query_for_one_value_has_one_row(rows):
     data = open_data(rows)
     for condition in (
@@ -315,6 +318,7 @@ def test_a_sub_query_for_one_value_has_one_row(rows):
         data.sql(f"SELECT g, n FROM {INNER} WHERE n <> ({query}) AND g IN (SELECT g FROM {INNER})", epsilon=1)
 
 
+@pytest.mark.slow
 def test_plans_say_that_excluded_keys_are_empty_groups(rows):
     data = open_data(rows)
     for condition, is_noted in (("g <> 'a'", True), ("g <> 'a' AND x > 1", True), ("x > 1", False)):

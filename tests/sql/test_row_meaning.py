@@ -279,6 +279,7 @@ def test_function_agrees_with_duckdb(connection, text):
             assert one == other, row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "meaning"), OTHERS.values())
 def test_function_of_googlesql_is_what_duckdb_says_in_other_words(connection, text, meaning):
     ours, theirs = both(connection, text, meaning, read="bigquery")
@@ -291,6 +292,7 @@ def test_documented_differences_exist(connection, text):
     assert ours != theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -85,6 +85,7 @@ def test_unit_in_very_many_groups_is_counted(text, limits, expected):
     assert abs(result / 50 - expected) <= 9 * 2.0**-16
 
 
+@pytest.mark.slow
 def test_median_weighs_people_with_many_rows_equally():
     """Three with a few rows at 1, and two with 100,000 at 8, which counted for nothing."""
     connection = duckdb.connect()

@@ -30,6 +30,7 @@ def open_people(frame=None, **options):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_frequent_categories_are_cells_and_others_share_one():
     with open_people(budget=hb.Budget(8, 1e-6)) as data:
         plan = data.plan_synopsis(2, **PRICE, private_keys=["city"], columns=["city", "sex"])
@@ -85,6 +86,7 @@ def test_the_plan_does_not_depend_on_the_rows():
     assert len(texts) == 1
 
 
+@pytest.mark.slow
 def test_synthetic_rows_have_selected_categories():
     with open_people() as data:
         synthesis = data.plan_synthesis(**PRICE, private_keys=["city"], columns=["city", "sex"]).run().value
@@ -93,6 +95,7 @@ def test_synthetic_rows_have_selected_categories():
     assert synthesis.facts["private keys"]["selected"] == {"city": 2}
 
 
+@pytest.mark.slow
 def test_tables_without_frequent_categories_have_the_cell_for_others_alone():
     with open_people(people(4)) as data:
         synopsis = data.plan_synopsis(2, **PRICE, private_keys=["city"], columns=["city", "sex"]).run().value
@@ -150,6 +153,7 @@ def test_selected_categories_are_one_outcome_of_one_charge(tmp_path):
         assert len({plan.run().value.to_json() for plan in plans}) == 1
 
 
+@pytest.mark.slow
 def test_frequent_texts_that_no_engine_takes_as_keys_are_counted_as_others():
     frame = people()
     frame.loc[frame.city == "Bern", "city"] = "Be\0rn"

@@ -41,6 +41,7 @@ def test_stored_files_are_read(kind, stored):
     assert kind.from_json(stored[kind]).to_json() == stored[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Synopsis, Synthesis])
 @pytest.mark.parametrize(
     ("path", "value"),

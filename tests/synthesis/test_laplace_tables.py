@@ -124,6 +124,7 @@ def pooled(plan, counts, noise=None):
     return pool_tables(DOMAIN, tables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_pooled_tables_are_unbiased_with_their_variance(workload):
     plan, counts = plan_of(workload), counts_of([*CELLS, *CELLS[:4]])

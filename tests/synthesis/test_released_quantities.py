@@ -177,6 +177,7 @@ def test_every_measurement_draws_what_its_noise_costs(monkeypatch, room):
     assert sum(used["gaussians"]) <= budget.mu_squared
 
 
+@pytest.mark.slow
 def test_every_selection_is_paid_for(monkeypatch, room):
     budget = Drawn(ReleaseBudget.of(epsilon=1, delta=1e-6).mu_squared)
     _, draws = recorded(monkeypatch)
@@ -190,6 +191,7 @@ def test_every_selection_is_paid_for(monkeypatch, room):
     assert set(draws) <= {epsilon for epsilon, _ in paid}
 
 
+@pytest.mark.slow
 def test_exact_tables_reach_nothing_but_mechanisms(monkeypatch, room):
     # Noise that does not depend on the rows, and the same selections: then all releases are exact values that
     # are replaced by constants, and two different databases must give the same model.

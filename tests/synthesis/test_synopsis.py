@@ -80,6 +80,7 @@ def test_answers_are_those_of_the_same_query_on_the_rows(text, precise):
         assert [answer[column.name] for column in result.columns[:-1]] == keys
 
 
+@pytest.mark.slow
 def test_binned_column_is_grouped_by_the_start_of_its_bins(precise):
     result = precise[1].sql("SELECT income, COUNT(*) AS n FROM people GROUP BY income")
     assert result["income"] == [0.0, 1000.0, 10000.0, 20000.0]
@@ -184,6 +185,7 @@ def open_with_ledger(tmp_path, budget):
     return open_people(make_connection(500), **options)
 
 
+@pytest.mark.slow
 def test_one_ledger_charge_has_one_outcome(tmp_path):
     with open_with_ledger(tmp_path, hb.Budget(1, 1e-6)) as data:
         plan = data.plan_synopsis(2, **OPTIONS, columns=["sex", "region", "works"])
@@ -197,6 +199,7 @@ def test_one_ledger_charge_has_one_outcome(tmp_path):
             other.run()
 
 
+@pytest.mark.slow
 def test_failure_after_the_charge_is_the_stored_outcome(tmp_path, monkeypatch):
     with open_with_ledger(tmp_path, hb.Budget(5, 1e-4)) as data:
         plan = data.plan_synopsis(1, **OPTIONS, columns=["sex", "works"])
@@ -209,6 +212,7 @@ def test_failure_after_the_charge_is_the_stored_outcome(tmp_path, monkeypatch):
         assert data.run_synopsis(plan, again=True).value.table("sex")["n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -244,6 +248,7 @@ def test_unusable_declarations_are_refused_before_anything_is_charged(changes):
     data.plan_synopsis(1, **OPTIONS, columns=["sex"]).run()  # the budget is untouched
 
 
+@pytest.mark.slow
 def test_units_with_several_rows_need_a_limit():
     data = open_people(unit="id")
     with pytest.raises(InvalidInput, match="rows per unit"):
@@ -254,6 +259,7 @@ def test_units_with_several_rows_need_a_limit():
     assert plan.run().value.measured.total[0] == pytest.approx(ROWS, abs=1000)  # σ is about 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 1])
 def test_empty_and_one_row_tables_are_measured_like_any_other(rows):
     synopsis = open_people(make_connection(rows)).plan_synopsis(2, **OPTIONS, columns=COLUMNS).run().value

@@ -83,6 +83,7 @@ def test_parts_of_a_bin_are_refused(condition, precise):
         precise[1].sql(f"SELECT COUNT(*) AS n FROM t WHERE {condition}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -13,6 +13,7 @@ LEVELS = [Fraction(1), Fraction(3, 2), Fraction(2), Fraction(3)]
 LAWS = [dict(enumerate(law)) for law in grid_laws(3, 8)]
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_rarely_above_epsilon_is_epsilon_delta_privacy():
     """All pairs of laws on three outcomes in eighths: δ(ε) ≤ Pr[loss > ε], so the direction that holds."""
     for p, r in product(LAWS, repeat=2):
@@ -41,6 +42,7 @@ def test_probability_of_a_large_loss_has_no_bound_below_one():
         assert chance_of_loss_above(p, r, Fraction(2)) == sure
 
 
+@pytest.mark.slow
 def test_epsilon_delta_bounds_the_loss_above_a_larger_epsilon():
     """Pr[loss ≥ ε'] ≤ δ(ε)/(1 − e^(ε−ε')) for ε' > ε, on all pairs; attained on some."""
     attained = 0
@@ -57,6 +59,7 @@ def test_epsilon_delta_bounds_the_loss_above_a_larger_epsilon():
     assert attained
 
 
+@pytest.mark.slow
 def test_pure_privacy_is_a_loss_that_is_never_above_epsilon():
     """δ = 0: there all three readings are one."""
     for p, r in product(LAWS, repeat=2):

@@ -105,6 +105,7 @@ def test_composition_with_a_non_private_mechanism_is_not_private():
     assert worst(transcript, PAIRS) == float("inf")
 
 
+@pytest.mark.slow
 def test_deltas_add_as_epsilons_do():
     """Theorem 3.16 on every four laws of three outcomes in quarters: δ(ε₁+ε₂) ≤ δ₁(ε₁) + δ₂(ε₂)."""
     laws = [dict(enumerate(law)) for law in grid_laws(3, 4)]

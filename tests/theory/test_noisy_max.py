@@ -217,6 +217,7 @@ def test_the_gap_is_free(candidates, levels, gaps):
             assert HALF <= chance(x, i, gap) / chance(y, i, gap) <= 2
 
 
+@pytest.mark.slow
 def test_required_noise_for_a_gap_moves_by_at_most_one():
     """Given the others' noise, the noise that i needs moves by at most 1: then sliding the law costs e^ε."""
     order = (3, 2, 1)
