@@ -177,6 +177,7 @@ def test_unclosed_quote_is_harmless_without_quotes(line, tmp_path):
         "SELECT COUNT(cost, region) FROM visits",
         "SELECT COUNT(*) FROM visits LIMIT ²",
         "SELECT SUM(cost) FROM visits AS v(cost, patient)",
+        "WITH c(a, b) AS (SELECT cost FROM visits) SELECT COUNT(*) FROM c",
         "SELECT region + 1, COUNT(*) FROM visits GROUP BY region",
     ],
 )
