@@ -38,7 +38,9 @@ _TEXTS = (
     (re.compile(r"there is no table "), "42P01"),
     (re.compile(r"there is no column "), "42703"),
     (
-        re.compile(r"the SQL cannot be read|there is not exactly one statement|the query is not a text"),
+        re.compile(
+            r"the SQL cannot be read|there is not exactly one statement|the query is (empty|not a text)"
+        ),
         "42601",
     ),
     (re.compile(r"the function \S+ is not supported"), "42883"),
