@@ -4,7 +4,6 @@ import math
 import re
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 from statistics import NormalDist
@@ -157,9 +156,7 @@ def test_bad_input_gives_one_line_without_traceback(words, what):
 
 @pytest.mark.slow
 def test_the_demo_shows_the_main_job_and_then_the_three_examples():
-    start = time.monotonic()
     out = run("demo")
-    assert time.monotonic() - start < 15
     assert out.code == 0
     places = [
         out.stdout.index(words)

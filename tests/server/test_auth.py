@@ -83,16 +83,16 @@ def test_a_token_signs_in_over_scram_by_its_id(auth):
 
 @pytest.mark.slow
 def test_unknown_users_take_as_long_as_wrong_passwords(state):
-    """ASVS 6.3.8: medians of alternating attempts; a missing hash would be fifty times faster."""
+    """ASVS 6.3.8: medians of processor time; a missing hash would be fifty times faster."""
     auth = Auth(state, scrypt_cost=13)
     auth.add_user("ada", PASSWORD, by="test")
     times = {"ada": [], "nobody": []}
     for attempt in range(4):
         for user, durations in times.items():
-            started = time.perf_counter()
+            started = time.process_time()
             with pytest.raises(AccessDenied):
                 auth.sign_in(user, "a wrong password", source=f"{user}{attempt}")
-            durations.append(time.perf_counter() - started)
+            durations.append(time.process_time() - started)
     medians = [statistics.median(durations) for durations in times.values()]
     assert max(medians) < 10 * min(medians)
 

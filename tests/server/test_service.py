@@ -1,4 +1,5 @@
 import asyncio
+import threading
 
 import pytest
 
@@ -96,14 +97,27 @@ def test_two_who_ask_the_same_at_once_are_answered_by_one_charge(service):
     assert len({answer.result["n"][0] for answer in answers}) == 1
 
 
-def test_a_client_that_goes_away_does_not_lose_the_answer(service):
+def test_a_client_that_goes_away_does_not_lose_the_answer(service, monkeypatch):
     question = Question(COUNT + " WHERE age > 33", epsilon=0.01)
     ada = sign_in(service, "ada")
+    engine_kind = type(service.find("visits").sources.engine)
+    execute = engine_kind.execute
+    runs, may_end = threading.Event(), threading.Event()
+
+    def execute_when_told(self, *arguments):
+        runs.set()
+        assert may_end.wait(60)
+        return execute(self, *arguments)
+
+    monkeypatch.setattr(engine_kind, "execute", execute_when_told)
 
     async def leave_and_return():
         task = asyncio.create_task(service.ask(ada, "visits", question))
-        await asyncio.sleep(0.08)
+        assert await asyncio.to_thread(runs.wait, 60)
         task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_end.set()
         return await service.ask(ada, "visits", question)
 
     assert not asyncio.run(leave_and_return()).is_new
