@@ -1,6 +1,6 @@
 """Composable costs: the figures of a release that add up under fully adaptive composition.
 
-Proof: docs/proofs/filters.md, "What a cost says"
+Proof: docs/proofs/filters.md, "The meaning of a cost"
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class ComposableCost:
 
     Guarantee: a sum is exact, or rounded up where it would grow beyond 256 bits.
     Assumes: each figure given holds for all neighbours, in both directions.
-    Proof: docs/proofs/filters.md, "What a cost says"
+    Proof: docs/proofs/filters.md, "The meaning of a cost"
     """
 
     epsilon: Fraction | None
@@ -97,7 +97,7 @@ class ComposableCost:
 
         Guarantee: the implied figures hold whenever the given ones do.
         Assumes: as `ComposableCost`.
-        Proof: docs/proofs/filters.md, "What follows from what"
+        Proof: docs/proofs/filters.md, "Figures that imply others"
         """
         at = parse_orders(orders)
         pure, mu, zcdp = (

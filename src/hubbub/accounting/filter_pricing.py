@@ -288,7 +288,7 @@ def is_charge_true(loss: PrivacyLoss, charge: FilterCharge) -> bool:
     """True if the figures of a charge are true of the loss, whatever filter they are added to.
 
     Guarantee: an inequality, not an equality: a later and sharper version may charge less.
-    Proof: docs/proofs/filters.md, "What a charge costs"
+    Proof: docs/proofs/filters.md, "The cost of a charge"
     """
     facts = loss_facts(loss)
     is_pure = (

@@ -3,7 +3,7 @@
 A privacy filter adds up these figures. Closed forms for mechanisms with bounded losses; for all others, such
 as a training run, a certificate from finitely many points of their own curve δ(ε).
 
-Proof: docs/proofs/filters.md, "What a charge costs"
+Proof: docs/proofs/filters.md, "The cost of a charge"
 """
 
 import math
@@ -230,7 +230,7 @@ def mu_squared_at(facts: LossFacts, reserve: Fraction, cut: Fraction) -> Fractio
 
     Guarantee: the loss composed with Gaussian noise of μ² ≥ `reserve` has, at every ε and in both directions,
         a δ of at most `closed_delta` + `cut` + that of Gaussian noise of μ² + the result.
-    Proof: docs/proofs/filters.md, "What a charge costs"
+    Proof: docs/proofs/filters.md, "The cost of a charge"
     """
     worst = Fraction(0)
     for part in facts.parts:
