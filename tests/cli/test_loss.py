@@ -500,3 +500,15 @@ def test_commands_load_the_database_lazily():
     code = "import hubbub.cli.app, sys; print([m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'duckdb'" not in loaded
+
+
+@pytest.mark.slow
+def test_help_of_a_command_loads_neither_engines_nor_validators():
+    code = (
+        "import hubbub.cli, sys; sys.argv = ['hubbub', 'query', '--help']\n"
+        "try: hubbub.cli.main()\nfinally: print([m for m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout
+    assert "--epsilon" in loaded
+    for module in ("duckdb", "numpy", "sqlglot", "pydantic"):
+        assert f"'{module}'" not in loaded

@@ -19,7 +19,8 @@ def main() -> None:
     # What a shell wants to complete is in its environment.
     typed = " ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split()
     command = next((word for word in [*words, *typed] if word in COMMANDS), "")
+    app = load_app(command, has_options=not words or words[0] != command)
     be_quiet(is_quiet=False)
     if "--quiet" in words:  # wherever it stands
         words = ["--quiet", *(word for word in words if word != "--quiet")]
-    run(load_app(command), words)
+    run(app, words)

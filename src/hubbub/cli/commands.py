@@ -119,9 +119,12 @@ hubbub budget                                    what was spent, and what is lef
 """What a bare `hubbub` shows."""
 
 
-def load_app(*names: str) -> typer.Typer:
-    """The app with all commands, of which only these can be run; the others are listed."""
-    app = make_app()
+def load_app(*names: str, has_options: bool = True) -> typer.Typer:
+    """The app with all commands, of which only these can be run; the others are listed.
+
+    Without options of its own it starts faster: typer loads pydantic for those that were not typed.
+    """
+    app = make_app(has_options=has_options)
     for name, command in COMMANDS.items():
         if name not in names:
             app.command(name=name, help=command.summary)(_make_placeholder())

@@ -68,10 +68,12 @@ def _escaped_messages() -> Iterator[None]:
         raise
 
 
-def make_app() -> typer.Typer:
-    """The app without commands."""
+def make_app(*, has_options: bool = True) -> typer.Typer:
+    """The app without commands, with or without options of its own, such as --help and --show-completion."""
     app = typer.Typer(
         cls=_EscapingGroup,
+        add_help_option=has_options,
+        add_completion=has_options,
         help="Differentially private queries, models and accounting.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -347,7 +347,7 @@ _STYLE = (
     ".hubbub .pale{stroke:#57606a;stroke-dasharray:5 4}.hubbub .mark{stroke:#b4370b;stroke-dasharray:2 3}"
     ".hubbub .dot{fill:#b4370b}.hubbub .whisker{stroke:#1b1f24;stroke-width:1.5}"
     + _series_style(_SERIES[0])
-    + "@media (prefers-color-scheme:dark){"
+    + "@media screen and (prefers-color-scheme:dark){"
     ".hubbub .back{fill:#12161c}.hubbub text{fill:#e6edf3}.hubbub .small{fill:#9aa4af}"
     ".hubbub .grid{stroke:#2b323b}.hubbub .axis{stroke:#9aa4af}"
     ".hubbub .main{stroke:#6cb0ff}.hubbub .area,.hubbub .bar{fill:#6cb0ff}"

@@ -16,7 +16,7 @@ _DARK = (
 )
 _STYLE = (
     f":root{{color-scheme:light dark;{_LIGHT}}}"
-    f"@media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}"
+    f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}}}}}"
     "*{box-sizing:border-box}"
     "body{margin:0;background:var(--paper);color:var(--ink);"
     "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Liberation Sans',sans-serif}"
