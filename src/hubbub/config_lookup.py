@@ -107,7 +107,7 @@ def _refuse_contradiction(
     if config.promise(table) != other_config.promise(other_table):
         raise Refused(
             f"{config.file} and {other_config.file} declare the same rows differently",
-            why="the rows would be protected as neither says, or by two budgets",
+            why="it would be unclear which unit and which budget protect the rows",
             fix="declare the same unit, ledger, account and budget, or declare them in one file only",
         )
 

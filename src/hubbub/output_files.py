@@ -105,7 +105,7 @@ def _would_be_lost() -> Refused:
     return Refused(
         "the output is, or leads to, a file of rows, a ledger, a declaration or a key",
         why="it would be lost",
-        fix="give the output a name of its own",
+        fix="give the output another name",
     )
 
 

@@ -403,8 +403,8 @@ class RemoteDataset:
         """Refused: exact answers are for the owner, beside the data."""
         del plan
         raise errors.Refused(
-            "a server is asked for exact answers", why="they are for the owner's eyes only",
-            fix="open the data where it is",
+            "a server is asked for exact answers", why="only the owner may see them",
+            fix="open the data itself, on the machine that has it",
         )  # fmt: skip
 
     @property

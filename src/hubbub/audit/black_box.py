@@ -360,7 +360,7 @@ class _Run:
         if self.errors and not self.refuted[self.place]:
             raise InvalidInput(
                 f"the subject fails on every database ({', '.join(sorted(self.errors))})",
-                why="an audit of nothing but errors finds no leak in any mechanism",
+                why="from errors alone, no leak could be found in any mechanism",
                 fix="call it once by hand: a function takes a list of rows, a command reads one row per line",
             )
         return self._report()

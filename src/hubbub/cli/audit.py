@@ -274,7 +274,9 @@ def _parse_claim(
     alpha = float(parse_above_zero(order, "renyi"))
     if alpha <= 1:
         raise InvalidInput(
-            "the order of --renyi is not above 1", why="τ is defined for α > 1", fix="pass 2,0.5"
+            "the order of --renyi is not above 1",
+            why="τ is defined for α > 1",
+            fix="pass α and τ, such as 2,0.5",
         )
     return Claim.renyi(alpha, float(parse_above_zero(tau, "renyi")))
 
@@ -287,8 +289,8 @@ def _replay(
     if not any(address[name] for name in _SUBJECTS):
         raise InvalidInput(
             "--replay is given without a subject",
-            why="an audit runs what it is told to by its user, never what a file names",
-            fix="give the SUBJECT, --command or --sql that the witness is of, beside --replay",
+            why="an audit runs only what its user names, never what a file names",
+            fix="also give the SUBJECT, --command or --sql of the witness",
         )
     if any(address[name] != stored["subject"].get(name) for name in _SUBJECTS):
         was = [str(stored["subject"].get(name)) for name in _SUBJECTS if stored["subject"].get(name)]
@@ -296,7 +298,9 @@ def _replay(
     flags = {name: bool(address[name] or stored["subject"].get(name)) for name in ("times", "batch")}
     result = replay_event(_open_subject(address | flags), stored, max(1, samples // 2))
     if not result.draws:
-        raise InvalidInput("there are no draws on one of the inputs", why="too few samples", fix="give more")
+        raise InvalidInput(
+            "there are no draws on one of the inputs", why="too few samples", fix="give a larger --samples"
+        )
     low, high = result.probability_bounds(confidence)
     print_line(
         "the outcome ",

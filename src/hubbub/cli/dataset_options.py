@@ -421,7 +421,10 @@ def _refuse_beside_server(options: DatasetOptions, population: str | None) -> No
     """Refuse options that describe data: the server's owner declared it."""
     if not isinstance(options, QueryOptions):
         raise InvalidInput(
-            "a server is named", why="it answers queries", fix="open the data where it is", parameter="file"
+            "a server is named",
+            why="this command needs the data, and a server only answers queries",
+            fix="run it on the machine that has the data",
+            parameter="file",
         )
     names = ("unit", "table", "types", "public", "encoding", "separator", "partitions", "quotes", "window")
     for name in (*names, "new_rows", "override", "account", "analyst", "version", "population"):

@@ -388,7 +388,7 @@ def _calibrate(
     if not slack and kind.name in {"gaussian", "discrete-gaussian", "zcdp"}:
         raise InvalidInput(
             "--delta is missing",
-            why=f"no {kind.sign} keeps any ε without some δ",
+            why=f"no {kind.sign} has a finite ε at δ = 0",
             fix="add --delta, such as 1e-6",
         )
     parse_positive(epsilon, "epsilon")

@@ -72,7 +72,7 @@ def serve(
         if files:
             raise InvalidInput(
                 "files are named besides --demo",
-                why="it serves a table of its own",
+                why="the demo serves its own table",
                 fix="leave one of the two out",
             )
         with open_demo(chosen) as (service, show):

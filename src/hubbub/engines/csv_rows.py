@@ -131,7 +131,7 @@ def make_csv_format(*, has_quotes: bool = True, encoding: str = UTF8, separator:
     if name in _MULTIBYTE_ENCODINGS and separator not in ",\t":
         raise InvalidInput(
             f"files in {name} are not read with {SEPARATORS[separator]} between fields",
-            why="its byte is half of other characters there",
+            why="in this encoding its byte may be part of another character",
             fix="convert the file to UTF-8",
         )
     if name in {"ascii", "iso8859-1"} or name in _MULTIBYTE_ENCODINGS:

@@ -43,7 +43,7 @@ def read_partitions(root: str, paths: Sequence[str], partitions: Sequence[str]) 
             raise InvalidInput(
                 f"folders of {Path(root).name} are named by {listed_names}, and "
                 f"{', '.join(partitions) or 'nothing'} is declared",
-                why="the names of folders are columns only where the owner says so, in all of them",
+                why="folder names become columns only if the owner declares all of them, in order",
                 fix=f"declare them in order, as {{partitions={','.join(names) or 'year,region'}}}",
                 parameter="partitions",
             )

@@ -320,7 +320,7 @@ class Spark(RemoteEngine):
                 # A single query may list files twice, too, and then bound other rows than it adds up.
                 raise EngineFailed(
                     "a table was written to while it was queried",
-                    why="the parts of the answer would be of different states of it",
+                    why="parts of the answer would come from different states of the table",
                     fix=f"wait until it is written, or open a data frame of one version; {RETRY_HINT}",
                 )
         finally:

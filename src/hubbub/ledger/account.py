@@ -557,7 +557,7 @@ class LedgerAccount:
         if state is None:
             raise Refused(
                 f"{analyst} has no budget in the account {name!r}",
-                why="an analyst spends within a budget of her own",
+                why="an analyst spends from her own budget",
                 fix="ask the owner to grant one: hubbub budget grant",
             )
         return state

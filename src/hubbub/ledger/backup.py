@@ -73,7 +73,7 @@ def restore(location: str | Path, backup: str | Path | None, spent: Mapping[str,
             raise Refused(
                 "the log of an earlier ledger is still at this location",
                 why="it would be merged into the restored ledger",
-                fix="first move the files with its name that end in -wal or -journal away",
+                fix="first move away the files with its name that end in -wal or -journal",
             )
     with closing(open_store(location if backup is None else backup, read_only=True)) as source:
         heads = source.known_heads()

@@ -307,7 +307,7 @@ def _store_error(problem: BaseException) -> LedgerFailed:
     if type(problem).__name__ == "InsufficientPrivilege":
         return LedgerFailed(
             "the database role may not do this with the ledger",
-            why="it was not admitted, or as a reader only",
+            why="it was not admitted, or only as a reader",
             fix="ask the ledger's owner: hubbub ledger admit ROLE --role spender",
         )
     return LedgerFailed(

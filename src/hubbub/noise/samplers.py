@@ -152,7 +152,7 @@ def bernoulli_exp_each(x: Number, times: Integers) -> NDArray[np.bool_]:
     ):
         raise InvalidInput(
             "times is not a vector of whole numbers of at least 0",
-            why="each says how many times a coin of chance e^-x must fall heads",
+            why="each is how often a coin with probability e^-x must come up heads",
             fix="pass a one-dimensional array of integers, none below 0",
         )
     raw = np.frombuffer(random_bytes(8 * times.size), dtype=np.uint64)

@@ -57,7 +57,7 @@ class Administration:
         """Revoke one of `tokens`."""
         if token_id not in {each.token_id for each in self.tokens(principal, dataset)}:
             raise InvalidInput(
-                "there is no such token", why="it cannot be used in this dataset, or no longer",
+                "there is no such token", why="it is for another dataset, or was revoked",
                 fix="see the list of tokens", parameter="token_id",
             )  # fmt: skip
         self._service.auth.revoke_token(token_id, by=principal.user, user=None)
@@ -127,7 +127,9 @@ class Administration:
         """
         self._service.authorize(principal, dataset, Role.OWNER)
         if principal.token_id is not None:
-            raise AccessDenied("a token cannot approve", why="a person must", fix="sign in with a password")
+            raise AccessDenied(
+                "a token cannot approve", why="a person must approve this", fix="sign in with a password"
+            )
 
         def work(connection: sqlite3.Connection) -> tuple[str, str, str]:
             row = connection.execute(

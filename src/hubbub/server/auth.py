@@ -461,8 +461,8 @@ class Auth:
             )
             if changed.rowcount == 0:
                 raise InvalidInput(
-                    "there is no such token", why="only a token of one's own can be revoked",
-                    fix="list the tokens for their ids", parameter="token_id",
+                    "there is no such token", why="you can revoke only your own tokens",
+                    fix="list your tokens to see their ids", parameter="token_id",
                 )  # fmt: skip
             append_audit(connection, by, "revoke token", token=token_id)
 

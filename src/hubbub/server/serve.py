@@ -204,6 +204,6 @@ def _listen(host: str, port: int) -> socket.socket:
 def _address_error(host: str, port: int) -> InvalidInput:
     return InvalidInput(
         f"the server cannot listen on {host}, port {port}",
-        why="another program uses it, or it is not this machine's",
+        why="another program uses it, or the address is not one of this machine",
         fix="choose another port or wire_port in [server]",
     )

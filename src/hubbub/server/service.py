@@ -470,7 +470,7 @@ class Service:
         stored = account.get_release(entry.number)
         if stored is None:
             raise InvalidInput(
-                "the question has no outcome yet", why="it runs, or its outcome was lost in a crash",
+                "the question has no outcome yet", why="it is running, or its outcome was lost in a crash",
                 fix="look again later, or ask it again: then it is charged again", parameter="entry",
             )  # fmt: skip
         question = self.library.find_questions(hosted.name, [entry.number]).get(entry.number)

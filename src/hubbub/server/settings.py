@@ -200,8 +200,8 @@ def _parse_deadlines(value: Any) -> tuple[float, ...]:
     if list(seconds) != sorted(set(seconds)):
         raise InvalidInput(
             "the deadlines are not in order",
-            why="a longer query has a later one",
-            fix="list them from the first",
+            why="a longer query gets a later one",
+            fix="list them in increasing order",
         )
     return seconds
 
@@ -219,5 +219,7 @@ def _parse_oidc(value: Any, folder: Path) -> OidcSettings:
             "an entry is missing, or not known", why="all of them are needed", fix=f"write {', '.join(names)}"
         )
     if not all(isinstance(each, str) and each for each in value.values()):
-        raise InvalidInput("an entry is not a text", why="it could not be understood", fix="write texts")
+        raise InvalidInput(
+            "an entry is not a text", why="it could not be understood", fix="write it in quotes"
+        )
     return OidcSettings(value["issuer"], value["client_id"], str(folder / value["client_secret_file"]))

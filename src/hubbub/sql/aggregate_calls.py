@@ -120,7 +120,7 @@ def parse_fraction(node: exp.Expr | None) -> Fraction:
             return fraction
     raise InvalidInput(
         "the fraction of a quantile is not a number between 0 and 1",
-        why="it must be known beforehand, and the very first or last row is somebody's",
+        why="it is public, and the first and the last row each belong to one person",
         fix="write QUANTILE_CONT(x, 0.5); for the ends, MIN(x) or MAX(x)",
     )
 

@@ -313,8 +313,8 @@ class _Analyzer:
         if isinstance(node, (exp.Subquery, exp.Select)):
             raise Unsupported(
                 "a sub-query among the outputs is not supported",
-                why="it is a query of its own",
-                fix="ask it by itself",
+                why="it is a separate query",
+                fix="ask it separately",
             )
         # Only the node itself is copied: with its parts, long chains of OR would take quadratic time.
         return type(node)(**{name: self._lift_argument(value) for name, value in node.args.items()})
@@ -446,7 +446,7 @@ class _Analyzer:
         if not isinstance(node, exp.Sum):
             raise Unsupported(
                 f"{describe_construct(node)} of a literal is not supported",
-                why="it is the same whatever the rows are",
+                why="it does not depend on the rows",
                 fix="take it of a column, or ask for COUNT(*)",
             )
         count = self._add_call(AggregateCall("count"))

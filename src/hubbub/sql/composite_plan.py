@@ -380,7 +380,7 @@ def _carry_intervals(outer: exp.Expr, parts: Sequence[Plan]) -> tuple[exp.Expr, 
     if any(any(star.args.values()) for star in rewritten.find_all(exp.Star)):
         raise Unsupported(
             "columns of * are replaced, renamed or left out",
-            why="their intervals would be those of others",
+            why="intervals would be shown for the wrong columns",
             fix="list the columns",
         )
     # The star of a released table is its answers, without the ends of intervals.

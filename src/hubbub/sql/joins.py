@@ -235,8 +235,8 @@ def not_a_list() -> InvalidInput:
     """The error for UNNEST of something else than a column of lists."""
     return InvalidInput(
         "UNNEST is not of one column of lists",
-        why="lists of texts, numbers, booleans, dates or timestamps can be unnested on DuckDB, one of a row, "
-        "before rows are numbered or protected tables are joined",
+        why="lists of texts, numbers, booleans, dates or timestamps can be unnested on DuckDB, one list "
+        "per row, before rows are numbered or protected tables are joined",
         fix="write FROM t CROSS JOIN UNNEST(t.tags) AS u(tag), with the table that has the list",
     )
 
@@ -327,7 +327,7 @@ def check_join_order(joins: Sequence[exp.Expr]) -> None:
         if is_comma and str(join.args.get("side") or "").upper() in {"RIGHT", "FULL"}:
             raise Refused(
                 "a RIGHT or FULL JOIN follows a comma in the FROM",
-                why="it binds closer than the comma, and is easily read otherwise",
+                why="it binds tighter than the comma, and is easily misread",
                 fix="write CROSS JOIN or JOIN … ON in place of the comma",
             )
         is_comma = is_comma or not any(

@@ -556,6 +556,6 @@ def _check_keys(query: Query, delta: Fraction) -> None:
         names = ", ".join(key.name for key in query.keys if key.values is None)
         raise Refused(
             f"the keys of {names} are not declared, and {{delta}} is 0",
-            why="a key that only one person has may be shown with some small chance, which is delta",
+            why="a key that only one person has may be shown with a small probability, which delta bounds",
             fix=f"declare them as {{keys={names}=a,b,c}}, or pass {{delta=1e-6}} to select them privately",
         )

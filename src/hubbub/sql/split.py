@@ -217,7 +217,7 @@ class _Splitter:
         if not _uses_released(plain, names) and self._accepts(plain):
             return exp.select("*").from_(self._add(plain))
         if node.args.get("distinct") and not node.args.get("group"):
-            raise Unsupported("this SELECT DISTINCT", why="it asks for rows", fix="write GROUP BY")
+            raise Unsupported("this SELECT DISTINCT is refused", why="it asks for rows", fix="write GROUP BY")
         return _Block(self, node, names).split()
 
     def _add(self, part: exp.Select) -> exp.Table:
@@ -289,7 +289,9 @@ class _Block:
         for name in ("limit", "offset", "distinct"):
             clauses[name] = node.args[name].copy() if node.args.get(name) is not None else None
         if node.args.get("windows"):
-            raise Unsupported("a WINDOW clause", why="it is not supported", fix="write the window after OVER")
+            raise Unsupported(
+                "WINDOW is not supported", why="the query is split", fix="write the window after OVER"
+            )
         if not self._aggregates:
             raise Refused(
                 "nothing is aggregated", why="the answer would be rows of single people", fix="aggregate them"
@@ -312,7 +314,7 @@ class _Block:
             expressions = [item.unalias() for item in self._node.expressions if not _aggregates(item)]
         if any(group.args.get(name) for name in ("rollup", "cube", "grouping_sets", "totals")):
             raise Unsupported(
-                "a GROUP BY with several lists", why="it is not supported", fix="write GROUPING SETS"
+                "GROUP BY has several lists", why="they are not supported", fix="write GROUPING SETS"
             )
         choices: list[list[list[int]]] = []
         for each in expressions:
@@ -591,6 +593,6 @@ def _sql_type(typed: TypedExpression) -> exp.DataType:
 
     if typed.kind not in SQL_TYPES:
         raise InvalidInput(
-            "a group key is of an unknown type", why="so is its NULL", fix="declare it in {types}"
+            "a group key is of an unknown type", why="so is its NULL in totals", fix="declare it in {types}"
         )
     return exp.DataType.build(SQL_TYPES[typed.kind])

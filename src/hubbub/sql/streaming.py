@@ -178,7 +178,7 @@ def _tables(plan: Plan, bounded: BoundedAggregate, engine: Engine, size: int) ->
             if np.any(np.diff(rows, prepend=last) <= 0):
                 raise EngineFailed(
                     "the engine gave its rows in another order than it was asked for, or one twice",
-                    why="a group would get its noise again, or count for more than its noise is for",
+                    why="a group could get noise twice, or more rows than its noise covers",
                     fix="use run(); what was charged stays charged",
                 )
             last = int(rows[-1]) if rows.size else last

@@ -93,7 +93,9 @@ def compile_window(node: exp.Window, scope: Scope, unit: exp.Expr | None) -> Typ
     if isinstance(function, _OF_ROWS):
         return _of_other_row(function, scope, over)
     if isinstance(function.this, exp.Distinct):
-        raise Unsupported("DISTINCT in a window", why="engines disagree on it", fix="leave DISTINCT out")
+        raise Unsupported(
+            "DISTINCT in a window is not supported", why="engines disagree on it", fix="leave DISTINCT out"
+        )
     typed = compile_unit_aggregate(function, scope)
     holder = exp.Paren(this=typed.sql.copy())
     for call in list(holder.find_all(exp.AggFunc)):

@@ -123,7 +123,7 @@ def check_selection(declared: SynopsisDeclarations, columns: Sequence[Column], d
     if not delta:
         raise InvalidInput(
             "categories are to be selected with {delta} of 0",
-            why="whether a category of one person is shown is decided by {delta}",
+            why="{delta} bounds the probability of showing a category that only one person has",
             fix="pass {delta=1e-6}, or declare all keys",
         )
 

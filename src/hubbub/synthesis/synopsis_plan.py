@@ -340,8 +340,8 @@ def check_limit(unit: Unit, max_weight: int | None) -> int:
         raise InvalidInput(
             "the maximum number of rows per unit is not declared",
             why="it decides how far one unit can move every table",
-            fix="pass {rows_per_unit=4}, as many as most units have; if you do not know it, measure it at a "
-            "price with hubbub limits or Dataset.limits",
+            fix="pass {rows_per_unit=4}, enough for most units; if you do not know it, estimate it "
+            "privately with hubbub limits or Dataset.limits",
             parameter="rows_per_unit",
         )
     return parse_integer(1 if max_weight is None else max_weight, "rows_per_unit")

@@ -232,6 +232,6 @@ def _number(text: str) -> Fraction | None:
 def _not_a_comparison(name: str) -> Unsupported:
     return Unsupported(
         f"the query does more with {name} than compare it with constants",
-        why="one of its cells has many values, for which that may differ",
+        why="a cell holds many values, for which the result may differ",
         fix=f"compare {name} with the cuts of its bins or with its declared categories, written as constants",
     )

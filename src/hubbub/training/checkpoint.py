@@ -313,7 +313,7 @@ def _charge_repeated_steps(trainer: "Trainer", stored: dict[str, Any], *, is_pai
 
 def _already_resumed() -> Refused:
     return Refused(
-        "the checkpoint was resumed before, or its run continued, or nobody can know",
+        "the checkpoint was resumed before, or its run continued, or this cannot be known",
         why="its remaining steps were charged once, and would be shown twice",
         fix="resume from the newest file, with the ledger that paid, or in the process that saved it; if its "
         "run died, pay for its remaining steps again: again=True",
