@@ -1,5 +1,6 @@
 """Pages of answers: tables with intervals, charts, downloads, the question to copy, publications."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -20,8 +21,7 @@ from hubbub.server.console.layout import (
 )
 from hubbub.server.console.layout import field as labelled_field
 from hubbub.server.console.markup import Html, element, join
-from hubbub.server.console.snippets import make_snippets
-from hubbub.server.records import Answer, Publication, Role
+from hubbub.server.records import Answer, Publication, Question, Role
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
 
@@ -177,7 +177,7 @@ def _render_publishing(frame: Frame, answer: Answer, publication: Publication | 
 
 def _render_snippets(answer: Answer, origin: str) -> Html:
     parts = []
-    for name, text in make_snippets(answer, origin).items():
+    for name, text in _make_snippets(answer, origin).items():
         identity = f"copy-{name.lower()}"
         copy = element(
             "button",
@@ -222,3 +222,53 @@ def render_publication_body(publication: Publication) -> list[Any]:
         _render_facts(publication.result.facts),
         element("p", link(texts.WHOLE_LABEL, "public", dataset, "label")),
     ]
+
+
+def _make_snippets(answer: Answer, origin: str) -> dict[str, str]:
+    """Return the question as Python, curl and SQL, by the language's name; a token is named, never written.
+
+    Args:
+        answer: with its question.
+        origin: the address of the server.
+    """
+    question = answer.question or Question(answer.sql)
+    body = json.dumps(question.to_dict(), ensure_ascii=False)
+    url = f"{origin}/api/v1/datasets/{answer.dataset}/run"
+    curl = (
+        f'{texts.TOKEN_COMMENT}\ncurl --cacert server.pem -H "Authorization: Bearer $HUBBUB_TOKEN" '
+        f"-H 'Content-Type: application/json' \\\n  -d {_quote_for_shell(body)} {url}"
+    )
+    python = "\n".join(
+        [
+            texts.TOKEN_COMMENT,
+            "import json, os, ssl, urllib.request",
+            "",
+            f"question = json.loads({body!r})",
+            "request = urllib.request.Request(",
+            f"    {url!r},",
+            "    json.dumps(question).encode(),",
+            "    {",
+            '        "Authorization": "Bearer " + os.environ["HUBBUB_TOKEN"],',
+            '        "Content-Type": "application/json",',
+            "    },",
+            ")",
+            'context = ssl.create_default_context(cafile="server.pem")',
+            "with urllib.request.urlopen(request, context=context) as response:",
+            '    answer = json.load(response)["result"]',
+        ]
+    )
+    setting = ""
+    if question.epsilon is not None:
+        setting = f"SET hubbub.epsilon = '{question.epsilon}';\n"
+    elif question.error:
+        stated = ",".join(f"{name}={value}" for name, value in question.error.items())
+        setting = f"SET hubbub.error = {_quote_for_sql(stated)};\n"
+    return {"Python": python, "curl": curl, "SQL": f"{setting}{question.sql};"}
+
+
+def _quote_for_shell(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _quote_for_sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
