@@ -114,15 +114,15 @@ class TableConfig:
     bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     quotes: bool = True
-    """Whether fields of a CSV file may be quoted."""
+    """True if fields of a CSV file may be quoted."""
     encoding: str = "utf-8"
-    """Of a CSV file."""
+    """The encoding of a CSV file."""
     separator: str | None = None
-    """Of the fields of a CSV file; None where its header line shows it."""
+    """The separator of a CSV file; None where its header line shows it."""
     partitions: tuple[str, ...] = ()
     """Columns that are written in the names of folders."""
     synopsis: Mapping[str, Any] = field(default_factory=dict)
-    """What is declared for synopses, besides bounds and keys."""
+    """Declarations for synopses, besides bounds and keys."""
     table: str | None = None
     """The table's name in a database; None for files."""
 
@@ -152,13 +152,13 @@ class Config:
     window: str | None = None
     """The column by which time is divided into windows, each with a budget."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """What the owner states for the label."""
+    """The owner's statements for the label."""
     server: Mapping[str, Any] = field(default_factory=dict)
     """For `hubbub serve`, which checks it."""
     opened_table: str | None = None
     """The table that was asked for by its path; None where all were."""
     file: str = CONFIG_NAME
-    """Where it is written."""
+    """The file that declares it."""
     url: str | None = None
     """The PostgreSQL server that has the tables."""
     spark: str | None = None

@@ -440,7 +440,7 @@ class Dataset(SynopsisPlanning):
         }
 
     def _entry_facts(self, account: LedgerAccount, charge: Charge) -> dict[str, Any]:
-        """What a label says of the ledger entry, and of all windows."""
+        """The fields of a label on its ledger entry and on all windows."""
         when = {"as of": charge.timestamp, "version": self.version, "asked before": not charge.is_new}
         lifetime = {} if self.unit.window is None else {"lifetime": account.lifetime_loss().describe()}
         return {"entry": charge.number, **when, **lifetime}

@@ -271,7 +271,7 @@ def _format_end(value: float, width: float, rounding: str) -> str:
 
 
 def _decimals(width: float) -> int:
-    """How many digits behind the point a number with this half-width has: one beyond the first in doubt."""
+    """The digits after the point that a number with this half-width shows: one beyond the first in doubt."""
     is_known = math.isfinite(width) and width > 0
     return min(12, max(0, 1 - math.floor(math.log10(width)))) if is_known else 0
 
@@ -299,7 +299,7 @@ def _format(value: float | Fraction, context: Context) -> str:
 
 
 def _is_numpy(value: Any, *types: str) -> bool:
-    """Whether a value is of one of the types of numpy, which is loaded if there is such a value."""
+    """True if a value is of one of the types of numpy, which is loaded if there is such a value."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, tuple(getattr(numpy, name) for name in types))
 

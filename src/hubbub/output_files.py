@@ -11,7 +11,7 @@ from hubbub.errors import InvalidInput, Refused
 __all__ = ["CONFIG_NAME", "check_output_path", "protect_paths", "write_declaration", "write_output"]
 
 CONFIG_NAME = "hubbub.toml"
-"""Where declarations are."""
+"""The name of a declaration's file."""
 _GUARDED: set[str] = set()
 """What this process has opened as rows, ledgers, declarations and keys, by their real paths."""
 _DATABASES = ((0, b"SQLite format 3\0"), (8, b"DUCK"))
@@ -84,7 +84,7 @@ def _write(target: Path, content: str | Callable[[Path], object]) -> None:
 
 
 def _is_kept(target: Path) -> bool:
-    """Whether it is a file that is guarded, by another name, or a database."""
+    """True if it is a file that is guarded, by another name, or a database."""
     with suppress(OSError):
         mine = target.stat()
         if any(_same(mine, path) for path in _GUARDED):

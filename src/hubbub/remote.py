@@ -284,7 +284,7 @@ class RemotePlan:
 
 @dataclass(frozen=True)
 class RemoteBudget:
-    """What one more query may cost, by the server's books."""
+    """The remaining budget, according to the server: the largest cost of one more query."""
 
     epsilon: Fraction
     delta: Fraction
@@ -302,7 +302,7 @@ class RemoteDataset:
         self._path = f"/datasets/{quote(name, safe='')}"
         self.name = name
         self.description = description
-        """What is declared: tables, unit, bounds, keys, classes of deadlines."""
+        """The declarations: tables, unit, bounds, keys, classes of deadlines."""
         self.version = str(description["version"])
         key = description["unit_column"]
         self.unit = Unit(key, Neighbours(description["neighbours"]))

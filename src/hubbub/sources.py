@@ -97,7 +97,7 @@ class OpenedSources:
     ledger: Ledger | None = None
     """The ledger, where it was opened here and is to be closed with the dataset."""
     synopses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What hubbub.toml declares for synopses, by table."""
+    """The declarations of hubbub.toml for synopses, by table."""
 
     @property
     def population(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What a dataset does for synopses: plan one, charge it, measure it."""
+"""Synopses of a dataset: plan one, charge it, measure it."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ __all__ = ["SynopsisPlanning"]
 
 _Planned = TypeVar("_Planned", SynopsisPlan, SynthesisPlan)
 _OF_PLANS = {"table", "rows_per_unit", "allow_large_epsilon"}
-"""What is passed with declarations, and is none."""
+"""Arguments that are passed with declarations, but are not declarations."""
 
 
 class SynopsisPlanning:

@@ -1,4 +1,4 @@
-"""What a privacy filter charges for a loss: by sums or by a curve, and with which limits.
+"""The charge of a privacy filter for a loss: by sums or by a curve, and with which limits.
 
 All choices are made from charges and a declared purpose, never from answers. No guarantee depends on them.
 
@@ -274,7 +274,7 @@ def _cut(cuts: Fraction, left: Fraction) -> Fraction:
 
 
 def renyi_charge(facts: LossFacts) -> FilterCharge:
-    """What a Rényi stage charges."""
+    """The charge of a Rényi stage."""
     cost = facts.loss.cost()
     return FilterCharge(
         None if facts.epsilon is None or facts.delta > cost.delta else facts.epsilon,

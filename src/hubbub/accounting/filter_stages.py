@@ -122,7 +122,7 @@ class RenyiStage:
     """Sums of Rényi divergences at fixed orders, and of δ."""
 
     epsilon: Fraction
-    """What was left of ε when it opened."""
+    """The remaining ε when the stage opened."""
     cuts: Fraction
     shares: tuple[Fraction, ...]
     spent: tuple[Fraction | None, ...]

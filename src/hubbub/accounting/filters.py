@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 PURPOSES = ("", "training", "many queries", "few queries")
-"""What an owner may declare. It changes defaults only, never what is guaranteed."""
+"""The purposes that an owner may declare. They change defaults only, never the guarantee."""
 _MOST = 10**6
 
 
@@ -61,7 +61,7 @@ class _Budget(Protocol):
 
     @property
     def purpose(self) -> str:
-        """What the budget is for."""
+        """The purpose of the budget."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,7 @@ class PrivacyFilter:
         )
 
     def count_more(self, loss: PrivacyLoss) -> int:
-        """How many more charges like this one fit, about; at most a million.
+        """About how many more charges like this one fit; at most a million.
 
         >>> from hubbub.accounting.budget import Budget
         >>> PrivacyFilter(Budget(1, 1e-6)).count_more(PrivacyLoss.pure(0.1))

@@ -154,7 +154,7 @@ class Scan(NamedTuple):
 
 @dataclass
 class Plan:
-    """How the integral is to be summed."""
+    """The way in which the integral is summed."""
 
     tilt: float
     other: float

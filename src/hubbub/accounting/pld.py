@@ -230,7 +230,7 @@ class TiltedPld:
     tail_mass: float
     """The probability outside the window."""
     loss_error: float
-    """How far the composed loss may lie beside the grid."""
+    """The largest distance of the composed loss from the grid."""
     infinity_mass_upper: float
     """An upper bound of the probability that any loss is infinite."""
     infinity_mass_lower: float

@@ -159,7 +159,7 @@ class _PairState:
     candidates: list[str] = field(default_factory=list)
     tests: list[ThresholdTests] = field(default_factory=list)
     gain: float = 0.0
-    """What was won here against the claim, in nats."""
+    """The capital won against the claim on this pair, in nats."""
 
     def add(self, x: Outcomes, y: Outcomes) -> None:
         self.draws += (len(x) + len(y)) // 2
@@ -170,7 +170,7 @@ class _PairState:
 
 
 def _history(outcomes: Outcomes) -> int:
-    """How many draws on an input are kept."""
+    """The number of draws on an input that are stored."""
     if outcomes.array is None:
         return _MAX_HISTORY
     return max(_MAX_HISTORY, _MAX_NUMBERS // max(1, outcomes.array[:1].size))

@@ -36,7 +36,7 @@ class Claim:
     """A claim, and the weaker and stronger claims of its kind."""
 
     symbol: str
-    """What the number is called: ε, δ, ρ, μ or τ."""
+    """The symbol of the number: ε, δ, ρ, μ or τ."""
     value: float
     at: str
     """The fixed part of the claim, such as "at δ = 1e-6"; may be empty."""
@@ -44,7 +44,7 @@ class Claim:
     limit: float = math.inf
     """The largest number that makes sense."""
     kind: str = ""
-    """How it is stored; empty if it cannot be."""
+    """Its stored form; empty if it cannot be stored."""
     fixed: float = 0.0
     """The number of the fixed part: δ, ε or α."""
 

@@ -113,7 +113,7 @@ class Audit:
 
     subject: str
     symbol: str
-    """What is bounded: ε, δ, ρ, μ or τ."""
+    """The bounded parameter: ε, δ, ρ, μ or τ."""
     claimed: float
     at: str
     lower: float

@@ -18,13 +18,13 @@ Codes: TypeAlias = NDArray[Any]
 Leaves: TypeAlias = dict[str, Any]
 
 _MAX_LEAVES = 48
-"""Of a longer answer, this many numbers are looked at."""
+"""The number of an answer's numbers that are tested."""
 _MAX_PAIRED = 5
 """Up to this many numbers are compared with each other."""
 _MAX_COMPARED = 6
 """The order of this many numbers is a category."""
 _MAX_TEXT = 1000
-"""Of a longer text, the beginning and a digest are kept."""
+"""A longer text is stored as its beginning and a digest."""
 _MAX_BITS = 13_000
 """A longer integer is infinite: Python does not write it out."""
 _NO_BIT = -2000.0
@@ -57,7 +57,7 @@ class Outcomes:
     """Shape (draws, leaves), if all answers are numbers, or vectors of one length."""
     records: tuple[Leaves, ...] = ()
     seconds: Floats | None = None
-    """How long each answer took."""
+    """The time of each answer."""
     is_integral: bool = False
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 

@@ -160,7 +160,7 @@ class LearnedScore:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return "learned"
 
     def __call__(self, outcomes: Outcomes) -> Floats:

@@ -1,4 +1,4 @@
-"""What can be audited: a Python function, a file's function, a command, a loopback endpoint, a mechanism."""
+"""Subjects of audits: a Python function, a file's function, a command, a loopback endpoint, a mechanism."""
 
 import http.client
 import importlib
@@ -49,7 +49,7 @@ class Subject(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Its name in reports."""
         ...
 
     def draw(self, database: Any, count: int) -> Outcomes:

@@ -60,7 +60,7 @@ class TrainingAudit:
 
     @property
     def violates_bound(self) -> bool:
-        """Whether the audit refutes the proven bound."""
+        """True if the audit refutes the proven bound."""
         return self.epsilon_lower > self.epsilon_upper
 
     def __repr__(self) -> str:

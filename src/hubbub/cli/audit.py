@@ -28,7 +28,7 @@ _SUBJECTS = ("subject", "command", "sql")
 
 
 class Relation(StrEnum):
-    """How neighbours differ."""
+    """The neighbouring relations."""
 
     ADD_REMOVE = "add-remove"
     SUBSTITUTE = "substitute"

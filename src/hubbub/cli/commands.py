@@ -116,7 +116,7 @@ hubbub init visits.csv                           declare who is protected, once
 hubbub plan visits.csv "SELECT COUNT(*) AS n FROM visits" --epsilon 1
 hubbub query visits.csv "SELECT COUNT(*) AS n FROM visits" --epsilon 1
 hubbub budget                                    what was spent, and what is left"""
-"""What a bare `hubbub` shows."""
+"""The text that a bare `hubbub` shows."""
 
 
 def load_app(*names: str, has_options: bool = True) -> typer.Typer:

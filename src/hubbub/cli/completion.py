@@ -1,4 +1,4 @@
-"""What a shell completes: columns and tables of a hubbub.toml, or of FILE. No row is read."""
+"""Completions for the shell: columns and tables of a hubbub.toml, or of FILE. No row is read."""
 
 import os
 import shlex

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["limits", "plan", "query"]
 
 _ACCESS_LOG = "hubbub-exact.log"
-"""Where non-private accesses are recorded if there is no ledger."""
+"""The file that records non-private accesses if there is no ledger."""
 
 _COUNTS = {"count", "units"}
 """Kinds of aggregates that are whole numbers."""

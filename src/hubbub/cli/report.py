@@ -26,7 +26,7 @@ __all__ = ["report"]
 
 
 class ReportFormat(StrEnum):
-    """How a label is written."""
+    """The formats of a label."""
 
     TEXT = "text"
     JSON = "json"

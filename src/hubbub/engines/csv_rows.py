@@ -52,7 +52,7 @@ MAX_FIELD_BYTES = 1 << 26
 _BOM = codecs.BOM_UTF8
 _QUOTE, _LINE_FEED, _CARRIAGE_RETURN = b'"\n\r'
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
-"""What may separate fields, in words."""
+"""The characters that may separate fields, in words."""
 _CHUNK_BYTES = 1 << 20
 """Bytes of a line that are parsed together."""
 _BLOCK_BYTES = 1 << 21
@@ -68,7 +68,7 @@ _MULTIBYTE_ENCODINGS = {
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How the bytes of a file are read."""
+    """The way in which the bytes of a file are read."""
 
     has_quotes: bool = True
     encoding: str = UTF8

@@ -115,7 +115,7 @@ class DuckDB:
         self._identities: dict[str, DataIdentity] = {}
         self._unit_type: str | None = None
         self.notes: list[str] = []
-        """What was taken from a header line, and not declared."""
+        """Facts that were taken from a header line, and not declared."""
         try:
             names = [str(source.rows) for source in sources.values() if isinstance(source.rows, (str, Path))]
             self._connection = (

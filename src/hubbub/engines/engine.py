@@ -58,7 +58,7 @@ class TableSource:
     encoding: str = "utf-8"
     """Encoding of a CSV file, by Python's name for it."""
     separator: str | None = None
-    """What separates the fields of a CSV file; None where its header line shows it."""
+    """The separator of a CSV file; None where its header line shows it."""
     partitions: tuple[str, ...] = ()
     """Columns of a folder of Parquet files that are written in the names of its folders."""
 

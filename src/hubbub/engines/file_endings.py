@@ -1,4 +1,4 @@
-"""How names of files end: which format and which compression an ending tells."""
+"""Endings of file names, with the format and the compression that each stands for."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ __all__ = [
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """DuckDB's names of compressions, by the last ending of a file."""
 TAB_ENDING = ".tsv"
-"""Of CSV files in which tabs separate fields."""
+"""Endings of CSV files with tabs between fields."""
 FORMATS = {
     **dict.fromkeys((".parquet", ".pq"), "Parquet"),
     **dict.fromkeys((".csv", TAB_ENDING, ".txt"), "CSV"),
@@ -30,7 +30,7 @@ ENDINGS = (
     *FORMATS,
     *(f"{end}{more}" for end, name in FORMATS.items() if name in _TEXT_FORMATS for more in COMPRESSIONS),
 )
-"""How names of files that can be read end."""
+"""Endings of files that can be read."""
 
 
 def find_compression(path: str | Path) -> str:

@@ -131,7 +131,7 @@ _PLAIN_TEXTS = (
     *(exp.Cast, exp.RegexpLike, exp.Trim, exp.Translate, exp.Pad, exp.Like, exp.AtTimeZone),
     exp.Interval,
 )
-"""Where a text is not compared."""
+"""Expressions in which a text is not compared."""
 
 
 def _translate_literal(node: exp.Expr) -> exp.Expr:

@@ -56,7 +56,7 @@ class Relation:
     """A table as the engine's catalog describes it when it is opened."""
 
     table: exp.Table
-    """What a query reads it from."""
+    """The relation that a query reads it from."""
     columns: tuple[RemoteColumn, ...]
     handle: Any = None
     """What else the engine needs to find the table again, and to see that it has not changed."""

@@ -133,7 +133,7 @@ class FitRecord:
     what: str
     mechanisms: tuple[Gaussian | Laplace, ...]
     is_charged: bool = True
-    """Whether an account paid for it."""
+    """True if an account paid for it."""
 
     error_kind = "none"
 

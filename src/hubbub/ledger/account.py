@@ -51,7 +51,7 @@ class Charge:
     is_new: bool
     timestamp: str
     has_outcome: bool = False
-    """Whether its outcome is recorded."""
+    """True if its outcome is recorded."""
     attempt: str | None = None
     """The attempt that made it, the only one that may run it."""
 
@@ -445,7 +445,7 @@ class LedgerAccount:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its owner closed it."""
+        """True if its owner closed it."""
         return bool(self._entries_of_kind(EntryKind.CLOSE))
 
     # Helpers

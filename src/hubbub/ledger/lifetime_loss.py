@@ -1,4 +1,4 @@
-"""What all windows of an account cost somebody who is in all of them.
+"""The privacy loss of all windows of an account, for somebody who is in all of them.
 
 Proof: docs/proofs/ledger.md, "Windows"
 """

@@ -209,7 +209,7 @@ class Seal:
 
     @property
     def has_secret(self) -> bool:
-        """Whether releases are encrypted."""
+        """True if releases are encrypted."""
         return self._cipher is not None
 
     @staticmethod

@@ -40,7 +40,7 @@ LOCK_TIMEOUT_SECONDS = 60.0
 _APPLICATION_ID = 0x68756262
 """SQLite's field for the application that a file belongs to: "hubb"."""
 _FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
-"""What a corrupted file may raise; UnicodeError if even the error's text is corrupted."""
+"""Errors that a corrupted file may raise; UnicodeError if even the error's text is corrupted."""
 _DURABLE_PRAGMAS = ("PRAGMA synchronous = EXTRA", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 
@@ -293,9 +293,9 @@ class _OpenFile:
     path: Path
     known_id: tuple[int, int] | None = None
     has_log: bool = False
-    """Whether this process writes to a log."""
+    """True if this process writes to a log."""
     is_ledger: bool = False
-    """Whether its location was verified; a file that is only read is left as it is."""
+    """True if its location was verified; a file that is only read is left as it is."""
 
     def current_id(self) -> tuple[int, int] | None:
         """Return the device and the inode that the path leads to now."""

@@ -56,7 +56,7 @@ class Transaction(Protocol):
 
 
 class Store(Protocol):
-    """Where a ledger is stored."""
+    """The storage of a ledger."""
 
     @property
     def location(self) -> str:

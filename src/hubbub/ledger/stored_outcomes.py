@@ -51,7 +51,7 @@ _FAILURES = {"EngineFailed", "LedgerFailed", "InvalidInput", "Unsupported"}
 """Errors that do not depend on the noise: something did not work, and may work next time."""
 _ERROR_CLASSES = {name: getattr(errors, name) for name in errors.__all__}
 TIMEOUT_SECONDS = 300.0
-"""How long to wait for another attempt that may still be running."""
+"""Time to wait for another attempt that may still be running."""
 _POLL_SECONDS = (0.01, 1.0)
 """The first and the longest pause between two polls."""
 _RUNNING: dict[str, int] = {}

@@ -60,7 +60,7 @@ class VerificationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
+        """True if there is no problem."""
         return not self.problems
 
 

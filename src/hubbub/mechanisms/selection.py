@@ -67,7 +67,7 @@ class Selection(Mechanism):
     """Abstract: selects one of several candidates by integer scores."""
 
     sensitivity: Sensitivity
-    """How far one unit can move a score: its ℓ∞ norm counts."""
+    """The largest move of a score by one unit: its ℓ∞ norm counts."""
     epsilon: Fraction
     monotone: bool = False
     """True if adding a unit never lowers a score: user-asserted."""

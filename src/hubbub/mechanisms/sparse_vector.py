@@ -67,7 +67,7 @@ class AboveThreshold(Mechanism):
     """
 
     sensitivity: Sensitivity
-    """How far one unit can move one query; for a list its ℓ∞ norm counts."""
+    """The largest move of one query by one unit; for a list its ℓ∞ norm counts."""
     epsilon: Fraction
     threshold: int
     monotone: bool = False

@@ -230,7 +230,7 @@ def _markdown(result: "Result", cost: Sequence[str]) -> str:
 
 
 def _alignments(column: "ResultColumn") -> list[bool]:
-    """Whether each shown column of a column is aligned as a number."""
+    """True if each shown column of a column is aligned as a number."""
     return [column.is_integer] if column.low is None else [True, False]
 
 

@@ -41,11 +41,11 @@ class History:
     released: set[int] = field(default_factory=set)
     versions: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    """What the owner asserted: that rows are new, and overrides of the declaration."""
+    """The owner's assertions: that rows are new, and overrides of the declaration."""
     accesses: list[Entry] = field(default_factory=list)
     """Non-private accesses by the owner."""
     restores: list[Entry] = field(default_factory=list)
-    """What the owner says was spent since a backup."""
+    """The losses that the owner states were spent since a backup."""
     entries: int = 0
     """The number of the last entry."""
     count: int = 0

@@ -65,13 +65,13 @@ class LabelFinding:
 
 @dataclass(frozen=True)
 class LabelReport:
-    """What was found in a label."""
+    """The findings of a label's check."""
 
     findings: tuple[LabelFinding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed."""
+        """True if nothing failed."""
         return all(finding.status != "FAILED" for finding in self.findings)
 
 

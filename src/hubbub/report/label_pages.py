@@ -56,7 +56,7 @@ def _accesses(facts: Facts) -> str:
 
 
 def _release_lines(release: Facts) -> list[tuple[str, str]]:
-    """How a release was made, a line each."""
+    """The way in which a release was made, one line each."""
     at = f" at δ = {release['delta']}" if release["delta"] != "0" else ""
     cost = f"ε = {release['epsilon']}{at}"
     lines = [("cost", cost if release["loss"] == cost else f"{cost} ({release['loss']})")]

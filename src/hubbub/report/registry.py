@@ -32,7 +32,7 @@ ABOUT = {
     "bias": "whom noise, bounds and limits serve worse",
     "sources": "where more can be read",
 }
-"""What an owner may state."""
+"""The fields that an owner may state."""
 NOT_STATED = "not stated"
 
 

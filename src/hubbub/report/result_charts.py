@@ -85,7 +85,7 @@ def _find_columns(answers: "Result", name: str | None) -> "list[ResultColumn]":
 
 @dataclass(frozen=True)
 class _Panel:
-    """What one panel shows: an answer, by up to two keys."""
+    """The content of one panel: an answer, by up to two keys."""
 
     column: "ResultColumn"
     keys: "list[ResultColumn]"
@@ -149,7 +149,7 @@ def _count_values(key: "ResultColumn") -> int:
 
 
 def _is_ordered(key: "ResultColumn") -> bool:
-    """Whether keys are dates or numbers, so that what lies between two of them means something."""
+    """True if keys are dates or numbers, so that what lies between two of them means something."""
     known = [value for value in key.values.tolist() if value is not None]
     is_date = all(isinstance(value, date) for value in known)
     is_number = all(isinstance(value, float) and math.isfinite(value) for value in known)

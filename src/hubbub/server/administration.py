@@ -1,4 +1,4 @@
-"""What owners do: people and roles, grants to analysts, pauses, larger budgets, the audit log."""
+"""Actions of owners: people and roles, grants to analysts, pauses, larger budgets, the audit log."""
 
 import sqlite3
 from fractions import Fraction

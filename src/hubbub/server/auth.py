@@ -1,4 +1,4 @@
-"""Who somebody is: passwords, SCRAM verifiers, tokens, sessions; and how often one may guess.
+"""Identities: passwords, SCRAM verifiers, tokens, sessions, and limits on guessing.
 
 Passwords are stored as scrypt hashes and, beside them, as SCRAM-SHA-256 verifiers for the PostgreSQL wire,
 both made when the password is set. Somebody unknown takes as long as somebody with a wrong password.

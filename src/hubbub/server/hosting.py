@@ -48,7 +48,7 @@ _STORING_SHARE, _STORING_SECONDS = 0.25, 1.0
 def choose_deadline(plan: AnyPlan, classes: tuple[float, ...], wish: float | None = None) -> float:
     """Return the seconds after which the answer to a plan leaves.
 
-    A join, several parts and many groups each move it to the next class. Who asks may want a later one.
+    A join, several parts and many groups each move it to the next class. The analyst may ask for a later one.
     Without classes it is 0: the owner trusts everybody who asks not to look at times.
 
     Guarantee: a function of the plan, the owner's classes and the wish: no row is consulted.

@@ -1,4 +1,4 @@
-"""What people keep: saved questions, and releases that the owner published."""
+"""Saved questions, and releases that the owner published."""
 
 import json
 import sqlite3

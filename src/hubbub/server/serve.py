@@ -32,7 +32,7 @@ _HEADER_BYTES = 32768
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a server listens."""
+    """The addresses at which a server listens."""
 
     host: str
     port: int

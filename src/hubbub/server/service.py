@@ -64,7 +64,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _MAX_SQL = 100_000
 _REQUEST_SECONDS = 7 * 86400.0
-"""How long an idempotency key is remembered."""
+"""Time for which an idempotency key is remembered."""
 
 
 class Service:

@@ -50,7 +50,7 @@ class OidcSettings:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What `[server]` says, with its defaults."""
+    """The settings of `[server]`, with their defaults."""
 
     name: str | None = None
     host: str = "127.0.0.1"

@@ -129,7 +129,7 @@ class MomentSums(AdditiveAggregate):
 
     @property
     def _present(self) -> int:
-        """How many of its parts are of rows that have the value."""
+        """The number of its parts that are of rows with the value."""
         return len(self.partition.parts) - self.with_missing
 
     def _sum_weights(self, call: AggregateCall, step: Fraction) -> Floats | None:

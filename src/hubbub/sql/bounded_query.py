@@ -192,7 +192,7 @@ class BoundedQuery:
 
     @cached_property
     def bounded_aggregates(self) -> tuple[BoundedAggregate, ...]:
-        """What the engine computes for each of `aggregates`."""
+        """The bounded form of each of `aggregates`, as the engine computes it."""
         return tuple(
             aggregate.bound(self.bounding if aggregate.is_by_groups else self._row_bounding)
             for aggregate in self.aggregates

@@ -111,7 +111,7 @@ def _values_needed(plan: "Plan") -> str:
 
 
 def _describe_quantiles(plan: "Plan", each: "PlannedAggregate") -> list[str]:
-    """What must be said of quantiles that are selected."""
+    """Notes on quantiles that are selected."""
     if isinstance(each, NoisyAggregate):
         return []
     notes, selection = [], each.selection
@@ -380,7 +380,7 @@ def _describe_mechanism(each: "PlannedAggregate") -> str:
 
 
 def _label_beyond(plan: "Plan") -> dict[str, Any]:
-    """What bounds that were found cut off, as estimates."""
+    """Estimates of the values that estimated bounds cut off."""
     shares = {
         plan.query.arguments[
             index

@@ -26,7 +26,7 @@ __all__ = ["fingerprint", "histogram_conditions"]
 
 _KIND, _CONTRIBUTIONS = "question/1", "contributions/1"
 _SAID_ONLY = frozenset({"text", "now", "derived_bounds", "cuts_quotients"})
-"""What is only told to people; the time and the bounds themselves are in the rest."""
+"""Fields that only inform people; the time and the bounds themselves are in the rest."""
 _PUBLIC = ("unit", "epsilon", "delta", "contribution_bounds", "is_gaussian", "confidence")
 
 

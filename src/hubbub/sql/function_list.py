@@ -96,7 +96,7 @@ class FunctionEntry:
     example: str
     """As written: x and y are numbers, t is a text, b a truth value, d a date, m a timestamp, l a list."""
     kind: str
-    """Of its result."""
+    """The type of its result."""
     engines: str
     use: str
     """Where it can be used: on rows, as an aggregate, or over released values."""

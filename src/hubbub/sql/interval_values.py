@@ -57,14 +57,14 @@ class IntervalValue:
 
     value: NDArray[Any]
     missing: Truths
-    """Where the value is NULL."""
+    """True where the value is NULL."""
     low: NDArray[Any]
     high: NDArray[Any]
     """The exact one lies between these, where it is not NULL."""
     may_be: Truths
-    """Where the exact one may be something else than NULL."""
+    """True where the exact value may be something other than NULL."""
     may_miss: Truths
-    """Where the exact one may be NULL."""
+    """True where the exact value may be NULL."""
     is_released: bool = False
     """True if it contains an aggregate; others are exact."""
 
@@ -119,26 +119,26 @@ class IntervalValue:
 
     @property
     def is_true(self) -> Truths:
-        """Of a truth: where it is true."""
+        """True where a truth value is true."""
         return np.asarray(self.value & ~self.missing)
 
     @property
     def is_false(self) -> Truths:
-        """Of a truth: where it is false."""
+        """True where a truth value is false."""
         return np.asarray(~self.value & ~self.missing)
 
     @property
     def may_hold(self) -> Truths:
-        """Of a truth: where the exact one may be true."""
+        """True where the exact truth value may be true."""
         return np.asarray(self.high & self.may_be)
 
     @property
     def may_fail(self) -> Truths:
-        """Of a truth: where the exact one may be false."""
+        """True where the exact truth value may be false."""
         return np.asarray(~self.low & self.may_be)
 
     def as_moments(self) -> "IntervalValue":
-        """Of dates: their first moments."""
+        """The first moments of dates."""
         value, low, high = (_as_moments(days) for days in (self.value, self.low, self.high))
         return replace(self, value=value, low=low, high=high)
 

@@ -77,7 +77,7 @@ class SizeBins:
     ends: tuple[float, ...]
     """Ascending; what is larger than the last is in its bin."""
     start: float = 0.0
-    """Where the first bin begins; sizes are above it."""
+    """The start of the first bin; sizes are above it."""
     step: float = 1.0
     """The distance of two sizes: 1 where they are whole numbers, 0 where they are not."""
     starts_at_largest: bool = False

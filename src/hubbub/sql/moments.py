@@ -133,7 +133,7 @@ class Moments:
     """For each value 1, for t and 1 − t; or 2, for t², 2t(1 − t) and (1 − t)²."""
     noise: Noise
     step: Fraction
-    """What one step is worth, in rows."""
+    """The value of one step, in rows."""
     off: float = 0.0
     """How far each exact sum may be, in steps, from that of values that were not rounded."""
 

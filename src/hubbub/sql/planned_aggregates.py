@@ -41,7 +41,7 @@ class NoisyAggregate:
         return (type(self.noise).__name__,)
 
     def describe(self) -> list[str]:
-        """How it is released, a line each."""
+        """The way in which it is released, one line each."""
         why = [f"chosen because: {self.aggregate.reason}"] if self.aggregate.reason else []
         return [f"noise: {self.noise}", *why]
 

@@ -32,9 +32,9 @@ Integers = NDArray[np.int64]
 _MAX_NODES = 1 << 25
 _MAX_SELECTED_GROUPS = 1 << 20
 _BIN_EDGE_ERROR = 2.0**-48
-"""Where a bin ends is known up to this share of the bounds: doubles are rounded."""
+"""The ends of bins are known up to this share of the bounds: doubles are rounded."""
 _BINS_SHARE = Fraction(35, 100)
-"""Of a selection's ε, for the counts around its answers."""
+"""The share of a selection's ε for the counts around its answers."""
 _NEXT_TO_END = Fraction(1, 100)
 """Quantiles like MIN and MAX are moved by these counts, so they pay for them without intervals, too."""
 _MAX_SELECTED, _MAX_SELECTED_BARE = 3, 7

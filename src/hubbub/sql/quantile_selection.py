@@ -55,7 +55,7 @@ class CellCounts(NamedTuple):
     """The counts of cells that have some, by group and then by cell."""
 
     groups: int
-    """How many groups there are, also without rows."""
+    """The number of groups, including those without rows."""
     group: Integers
     cell: Integers
     tally: Integers
@@ -72,7 +72,7 @@ class _Step(NamedTuple):
 
     @property
     def most(self) -> Fraction:
-        """How far a row moves the score at most."""
+        """The largest move of a score by one row."""
         return Fraction(1) if self.from_left or self.from_right else max(self.fraction, 1 - self.fraction)
 
 
@@ -96,7 +96,7 @@ class _Blocks(NamedTuple):
     parts: Integers
     tally: NDArray[Any]
     before: NDArray[Any]
-    """How much there is before it, in its group."""
+    """The count before it, in its group."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class QuantileSelection:
 
     @property
     def levels(self) -> int:
-        """How many selections a row takes part in: one for one quantile, two for two or three."""
+        """The number of selections that a row takes part in: one for one quantile, two for two or three."""
         return len(self.targets).bit_length()
 
     def loss(self) -> PrivacyLoss:

@@ -246,7 +246,7 @@ class Tree:
 
     @property
     def size(self) -> int:
-        """How many counts there are."""
+        """The number of counts."""
         return sum(self.branching**level for level in range(1, self.depth + 1))
 
     def _checked(self, noisy: ArrayLike) -> NDArray[Any]:

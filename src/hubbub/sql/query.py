@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ContributionBounds:
-    """How much one unit may contribute."""
+    """The contribution bounds of one unit."""
 
     rows: int | None = None
     """Rows, all groups together; or values of a COUNT(DISTINCT …)."""
@@ -64,10 +64,10 @@ class BoundedAggregate:
 
     sql: exp.Select
     columns: int
-    """How many integers a group has: the columns m0, m1, …"""
+    """The number of integers of a group: the columns m0, m1, …"""
     sensitivity: Sensitivity
     step: Fraction
-    """What one step is worth, in rows or units."""
+    """The value of one step, in rows or units."""
     rule: str
     """The rule, as a section of the proof page."""
     key_sets: Mapping[str, Sequence[Key]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class BoundedAggregate:
 
 _MAX_KEYS = 1 << 24
 _MULTIPLYING = (exp.Join, exp.SetOperation, exp.Lateral, exp.Unnest)
-"""What may make more rows of a unit than its tables have."""
+"""Constructs that may make more rows of a unit than its tables have."""
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,13 @@ class AggregateCall:
     distinct values are "distinct sum" and its like."""
     arguments: tuple[int, ...] = ()
     fraction: Fraction | None = None
-    """Of a quantile."""
+    """The fraction of a quantile."""
     is_sample: bool = False
-    """Of a variance: divided by n − 1."""
+    """True for a sample's variance: divided by n − 1."""
     per_group: tuple[str, Fraction, Fraction] | None = None
     """Taken of each unit's own count, sum or mean in a group, clamped between two ends."""
     note: str = ""
-    """What must be said of it: that a MAX is a high quantile."""
+    """A note for readers, such as that a MAX is a high quantile."""
 
     @property
     def is_distinct(self) -> bool:

@@ -80,11 +80,11 @@ class Relation:
     columns: tuple[Column, ...]
     is_public: bool
     most: int | None = None
-    """How many rows a unit has at most, where that is known: one after GROUP BY the unit."""
+    """The maximum number of rows per unit, where it is known: one after GROUP BY the unit."""
     scans: tuple[int, int] = (0, 0)
-    """How often it reads a table, and a protected one."""
+    """The number of times that it reads a table, and a protected one."""
     bound: int | None = None
-    """How many rows a unit has at most, which bounds no more than how large joins of it become."""
+    """A maximum number of rows per unit that only bounds the size of its joins."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Sources:
     """The unit's column; None where the table is public, or each row is a unit."""
     is_public: bool
     most: int | None = None
-    """How many rows a unit has at most, where that is known."""
+    """The maximum number of rows per unit, where it is known."""
     bound: int | None = None
     """As `Relation.bound`."""
 

@@ -45,7 +45,7 @@ MAX_TEXT_LENGTH = 1 << 16
 
 
 _COUNT_MARK = "hubbub nodes"
-"""Where a syntax tree notes the number of its nodes."""
+"""The name under which a syntax tree stores the number of its nodes."""
 _MAX_TWICE = 2000
 """Parts of an expression that is to be written out more than once."""
 
@@ -65,7 +65,7 @@ class TypedExpression:
     table: str = ""
     """The name of that column's table."""
     value: Key | Fraction = None
-    """What it is, where it is a literal."""
+    """The value of a literal."""
     is_literal: bool = False
     size: Magnitude = TABLE_MAGNITUDE
     """Of a number: how small and how large it can be, in powers of two."""

@@ -29,7 +29,7 @@ __all__ = ["SplitStatement", "list_group_keys", "split_statement"]
 
 _MAX_PARTS, _MAX_NODES, _MAX_LIFTED = 16, 4000, 20_000
 _MAX_TRIES = 50
-"""How often the analyzer is asked about one statement."""
+"""The largest number of calls of the analyzer for one statement."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ __all__ = ["Stream", "check_streamable", "execute_stream"]
 
 MAX_GROUPS = 1 << 16
 _INTEGERS = 1 << 21
-"""Of a piece, at most."""
+"""The largest numbers of groups and of integers in a piece."""
 _SMALL: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "256MB", "threads": "1"}
-"""For who only puts pieces one behind the other."""
+"""Settings of a connection that only concatenates pieces."""
 
 
 @dataclass(frozen=True)

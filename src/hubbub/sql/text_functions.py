@@ -178,7 +178,7 @@ def _position(node: exp.Expr, compile_part: Compile) -> TypedExpression:
 
 
 def _find(inner: TypedExpression, part: exp.Expr, compile_part: Compile) -> exp.Expr:
-    """Where a literal first occurs in a text, from 1; 0 if it does not."""
+    """The position of a literal in a text, from 1; 0 if it does not occur."""
     literal = text_literal(_known_text(part, compile_part, "what is searched for"))
     return exp.StrPosition(this=inner.sql, substr=literal)
 

@@ -139,7 +139,7 @@ def _frame(spec: exp.Expr | None) -> exp.WindowSpec | None:
 
 
 def _place(end: tuple[str, str | None]) -> float:
-    """How many rows after the current one an end of a frame is."""
+    """The number of rows from the current one to an end of a frame."""
     value, side = end
     rows = 0.0 if side is None else math.inf if value == "UNBOUNDED" else float(value)
     return -rows if side == "PRECEDING" else rows

@@ -40,11 +40,11 @@ class Counts(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """Who is protected."""
+        """The protected unit."""
 
     @property
     def scale(self) -> int:
-        """What a row of full weight counts."""
+        """The count of a row of full weight."""
 
     @property
     def max_weight(self) -> int:

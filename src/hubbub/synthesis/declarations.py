@@ -96,7 +96,7 @@ class SynopsisDeclarations:
     columns: tuple[str, ...] | None = None
     """The columns of the domain; all but the unit's if None."""
     cuts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Where bins of numbers and dates begin."""
+    """The values at which bins of numbers and dates begin."""
     steps: Mapping[str, Any] = field(default_factory=dict)
     """Columns with values that are multiples of a step, such as 1 for years."""
     nulls: tuple[str, ...] = ()

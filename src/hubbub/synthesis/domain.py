@@ -40,7 +40,7 @@ _EXACT = 1 << 53
 
 
 class ColumnKind(enum.Enum):
-    """How the cells of a column come about."""
+    """The kinds of columns, by the origin of their cells."""
 
     CATEGORIES = "categories"
     NUMBERS = "numbers"
@@ -56,7 +56,7 @@ class _Other(enum.Enum):
 
 
 OTHER: Final = _Other.OTHER
-"""What the cell for all undeclared values decodes to."""
+"""The decoded value of the cell for all undeclared values."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ UNREADABLE = (
     *(KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError, AssertionError),
     *(RecursionError, RuntimeError, MemoryError),
 )
-"""What reading a file may raise that nobody stored."""
+"""Errors that reading a malformed file may raise."""
 _RATIONAL = re.compile(r"-?[0-9]{1,1200}(/[0-9]{1,1200})?")
 
 

@@ -51,7 +51,7 @@ class EngineCounts:
 
     @property
     def scale(self) -> int:
-        """What a row of full weight counts."""
+        """The count of a row of full weight."""
         return 1 << WEIGHT_BITS if self.query.is_keyed else 1
 
     def count(self, names: Names) -> Integers:

@@ -80,7 +80,7 @@ def _tail(width: float) -> float:
 
 
 def fine_factor(scale: Fraction) -> int:
-    """What integers are multiplied by: from the public scale of their noise alone."""
+    """The factor of the integers, computed from the public scale of their noise alone."""
     return 1 << max(0, FINE_BITS - math.floor(math.log2(scale)))
 
 

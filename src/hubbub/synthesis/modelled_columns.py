@@ -196,7 +196,7 @@ class ModelledTables:
 
     @property
     def unit(self) -> Unit:
-        """Who is protected."""
+        """The protected unit."""
         return self.counts.unit
 
     def count(self, table: Variables) -> Integers:

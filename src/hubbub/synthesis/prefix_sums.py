@@ -67,7 +67,7 @@ class PrefixNoise:
 
     @property
     def figure(self) -> Fraction:
-        """What the measurement costs: μ²."""
+        """The cost of the measurement: μ²."""
         return self.mu**2
 
     @cached_property

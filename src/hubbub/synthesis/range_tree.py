@@ -82,7 +82,7 @@ class TreeNoise:
 
     @property
     def figure(self) -> Fraction:
-        """What the measurement costs: ε."""
+        """The cost of the measurement: ε."""
         return self.epsilon
 
     def _bound(self, factor: int) -> Sensitivity:
@@ -92,12 +92,12 @@ class TreeNoise:
 
     @cached_property
     def factor(self) -> int:
-        """What the counts are multiplied by."""
+        """The factor of the counts."""
         return fine_factor(self._bound(1).l1 / self.epsilon)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        """How far one unit moves the integers: its rows count once in each level."""
+        """The sensitivity of the integers: a unit's rows count once in each level."""
         return self._bound(self.factor)
 
     @cached_property

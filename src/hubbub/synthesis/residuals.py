@@ -146,7 +146,7 @@ class ResidualNoise:
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        """How far one unit moves the integers."""
+        """The sensitivity of the integers."""
         square = self.cost * (self.row_norm * self.scale * self.max_weight) ** 2
         return Sensitivity(ceil_sqrt(square * max(1, self.coordinates)), l2_squared=square)
 

@@ -79,7 +79,7 @@ class SynopsisPlan:
 
     @property
     def unit(self) -> Unit:
-        """Who is protected."""
+        """The protected unit."""
         return self.noise.unit
 
     @property

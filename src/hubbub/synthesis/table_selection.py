@@ -27,7 +27,7 @@ RULE = "Scores of tables"
 
 
 def _steps(counts: Counts) -> int:
-    """What counts are multiplied by; weights are fine enough as they are."""
+    """The factor of counts; weights are fine enough as they are."""
     return _STEPS if counts.scale == 1 else 1
 
 

@@ -107,7 +107,7 @@ def _relative_difference(one: Tensor, other: Tensor) -> float:
 
 
 def _is_invariant_to_size(method: GradientMethod, batch: list[Tensor]) -> bool:
-    """Whether all smaller microbatch sizes that may occur give the same gradients."""
+    """True if all smaller microbatch sizes that may occur give the same gradients."""
     whole = _hash_gradients(method, batch)
     return all(
         p in whole and torch.equal(bits, whole[p][:size])  # the stored form may depend on the size

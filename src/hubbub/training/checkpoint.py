@@ -72,7 +72,7 @@ _memory_lock = threading.Lock()
 
 
 def is_ledger(account: Any) -> bool:
-    """Whether an account is a ledger, which recognizes earlier charges by key, across processes."""
+    """True if an account is a ledger, which recognizes earlier charges by key, across processes."""
     return isinstance(account, LedgerAccount)
 
 
@@ -84,7 +84,7 @@ def remember_checkpoint(account: Any, checkpoint_id: str) -> None:
 
 
 def has_paid(account: Any, checkpoint_id: str) -> bool:
-    """Whether this account object paid for the run of a checkpoint, as far as this process remembers."""
+    """True if this account object paid for the run of a checkpoint, as far as this process remembers."""
     with _memory_lock:
         payers = _process_memory().payers
         return checkpoint_id in payers and payers[checkpoint_id] is account
@@ -152,7 +152,7 @@ def check_checkpoint_path(location: str | Path) -> Path:
 
 
 def is_checkpoint(path: Path, checkpoint_id: str) -> bool:
-    """Whether the file is this checkpoint."""
+    """True if the file is this checkpoint."""
     try:
         return bool(_read(path)["id"] == checkpoint_id)
     except InvalidInput:
@@ -276,7 +276,7 @@ def _resume_from(trainer: "Trainer", stored: dict[str, Any], claims: list[str], 
 
 
 def _settle_charge(trainer: "Trainer", stored: dict[str, Any]) -> bool:
-    """Whether the trainer's account has paid for the run; if not, it pays for all of it at the start.
+    """True if the trainer's account has paid for the run; if not, it pays for all of it at the start.
 
     A ledger is asked by the key of the charge; if it had not paid, it is charged now.
     """

@@ -82,7 +82,7 @@ class Schedule:
     sampler: PoissonSampler | ShuffledSampler
     lot_size: int
     varies: bool
-    """Whether clipping norms or noise were given as schedules, which may change from step to step."""
+    """True if clipping norms or noise were given as schedules, which may change from step to step."""
 
     @classmethod
     def of(

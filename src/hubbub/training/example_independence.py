@@ -303,7 +303,7 @@ class _TrialRecorder(LayerRecorder):
 
 
 def _differs_only_at(first: list[Projection], other: list[Projection], prime: int, place: int) -> bool:
-    """Whether only the changed example's numbers differ."""
+    """True if only the changed example's numbers differ."""
     if [shape for shape, _ in first] != [shape for shape, _ in other]:
         return False
     return all(
@@ -334,7 +334,7 @@ class _ExampleFollower(TorchDispatchMode):
         """The possible orders of tensors with several rows per example."""
 
     def is_by_example(self, tensor: Tensor) -> bool:
-        """Whether a tensor derives from examples, and exactly one dimension counts them."""
+        """True if a tensor derives from examples, and exactly one dimension counts them."""
         return _storage_id(tensor) in self._derived and self._count_example_dimensions(tensor) == 1
 
     def refuse_derived(self, tensor: Tensor) -> None:
@@ -374,7 +374,7 @@ class _ExampleFollower(TorchDispatchMode):
         return next(dim for dim, size in enumerate(tensor.shape) if size and size % self._prime == 0)
 
     def _view_keeps_examples(self, tensor: Tensor, view: Tensor) -> bool:
-        """Whether examples have the same positions in a view as in its base.
+        """True if examples have the same positions in a view as in its base.
 
         With as many rows per example they are in the same order; otherwise one example follows another.
         """
@@ -441,7 +441,7 @@ class _ExampleFollower(TorchDispatchMode):
         return out
 
     def _is_outside_calls(self, name: str) -> bool:
-        """Whether an operation runs outside all recorded calls, as in compiled code."""
+        """True if an operation runs outside all recorded calls, as in compiled code."""
         return self.trace is not None and not self.trace.is_in_call and name not in _WRAPPER_OPERATIONS
 
     def _find_row_orders(
@@ -467,7 +467,7 @@ class _ExampleFollower(TorchDispatchMode):
         )
 
     def _avoids_example_dimension(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether an operation along a dimension avoids the dimension of examples."""
+        """True if an operation along a dimension avoids the dimension of examples."""
         if name == "embedding":
             return _storage_id(args[0]) not in self._derived
         if name not in _DIMENSION_ARGUMENT:

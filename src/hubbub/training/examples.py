@@ -80,7 +80,7 @@ class Examples:
         self.augmentations = parse_integer(augmentations, "augmentations")
         self._fetch, count, self.padding = _source(data, padding_example, dtype)
         self.is_user_code = not _are_tensors(data)
-        """Whether a user's Dataset is run to read examples."""
+        """True if a user's Dataset is run to read examples."""
         self._members: list[NDArray[np.int64]] | None = None
         self._count = count
         if units is not None:

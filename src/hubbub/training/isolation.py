@@ -282,7 +282,7 @@ _PLAIN_MODULES = frozenset({"types", "argparse", "collections", "dataclasses"})
 
 @cache
 def _is_user_code(module: str | None) -> bool:
-    """Whether code is the user's, not a library's."""
+    """True if code is the user's, not a library's."""
     if module is None or module.partition(".")[0] in {"hubbub", "torch", "numpy", "builtins"}:
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
@@ -372,7 +372,7 @@ def _restore_names(target: Any, saved: Any) -> None:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether its numbers are in ordinary dense memory."""
+    """True if its numbers are in ordinary dense memory."""
     is_odd = tensor.is_nested or tensor.is_quantized or tensor.device.type == "meta"
     return not is_odd and tensor.layout == torch.strided
 
@@ -393,7 +393,7 @@ def _dense_parts(tensor: Tensor) -> list[Tensor]:
 
 
 def tensors_equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors hold the same values, NaN included."""
+    """True if two tensors hold the same values, NaN included."""
     if not _is_dense(one) or not _is_dense(other):
         parts = _dense_parts(one), _dense_parts(other)
         return len(parts[0]) == len(parts[1]) and all(map(tensors_equal, *parts))

@@ -49,7 +49,7 @@ class LayerRecorder:
 
     units: int
     transposed: bool = False
-    """Whether products have the examples in columns: some kernels depend on the position of a row."""
+    """True if products have the examples in columns: some kernels depend on the position of a row."""
     records: list[LayerRecord] = field(default_factory=list)
     saved_inputs: list[tuple[Tensor, int]] = field(default_factory=list)
     extra_numbers: int = 0
@@ -82,7 +82,7 @@ class LayerRecorder:
 
     @property
     def inputs_unchanged(self) -> bool:
-        """Whether no in-place operation has overwritten a saved input."""
+        """True if no in-place operation has overwritten a saved input."""
         return all(tensor._version == version for tensor, version in self.saved_inputs)  # noqa: SLF001
 
     def record(

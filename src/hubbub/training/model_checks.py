@@ -150,12 +150,12 @@ def _refuse_reparametrized(module: nn.Module, name: str) -> None:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether a module has hooks."""
+    """True if a module has hooks."""
     return any(_hooks_of(module))
 
 
 def has_global_hooks() -> bool:
-    """Whether hooks are registered for all modules."""
+    """True if hooks are registered for all modules."""
     return any(getattr(nn.modules.module, f"_global{hooks}") for hooks in _HOOKS)
 
 

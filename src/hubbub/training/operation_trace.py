@@ -104,7 +104,7 @@ class OperationTrace:
         return self._calls_by_size[examples]
 
     def matches(self, seen: "TraceRecorder") -> bool:
-        """Whether these are the calls that were checked."""
+        """True if these are the calls that were checked."""
         return seen.calls == self.calls_for(seen.examples)
 
     def __eq__(self, other: object) -> bool:
@@ -157,7 +157,7 @@ class TraceRecorder(TorchFunctionMode):
         """Tensors that no call made, in the forward pass; None in the backward pass, in which gradients are
         such."""
         self.values_were_read = False
-        """Whether Python code read values of a tensor: it could then do anything with them."""
+        """True if Python code read values of a tensor: it could then do anything with them."""
         self.on_external_tensor = on_external_tensor
         self._serial = next(_serials)
         self._results = 0

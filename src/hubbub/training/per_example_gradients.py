@@ -76,11 +76,11 @@ class GradientMethod(ABC):
     parameters: Sequence[nn.Parameter]
     name: str = ""
     transposed: bool = False
-    """Whether products are computed with the examples in columns."""
+    """True if products are computed with the examples in columns."""
 
     @property
     def is_per_unit(self) -> bool:
-        """Whether every unit is computed separately."""
+        """True if every unit is computed separately."""
         return False
 
     def start_lot(self) -> None:  # noqa: B027 - most have nothing to do
@@ -88,7 +88,7 @@ class GradientMethod(ABC):
 
     @property
     def values_changed(self) -> bool:
-        """Whether constants of the model differ from those of the previous lot."""
+        """True if constants of the model differ from those of the previous lot."""
         return False
 
     def recheck(self, *, within_lot: bool) -> None:  # noqa: ARG002 - for those that can
@@ -120,7 +120,7 @@ class LayerRules(GradientMethod):
     expected_trace: OperationTrace | None = None
     """The operations that were checked; the rules are valid only for these."""
     compares_traces: bool = False
-    """Whether the operations of each microbatch are compared with the expected trace."""
+    """True if the operations of each microbatch are compared with the expected trace."""
     _reals: bytes | None = None
     _previous_reals: bytes | None = None
     _external_values: dict[Any, Tensor] = field(default_factory=dict)

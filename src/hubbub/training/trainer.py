@@ -72,7 +72,7 @@ class TrainingRecord:
 
     summary: Mapping[str, Any]
     is_charged: bool = True
-    """Whether the run was charged to an account."""
+    """True if the run was charged to an account."""
 
     @property
     def error_kind(self) -> str:
@@ -121,7 +121,7 @@ class Trainer:
         self.unit = unit
         self.microbatch_size = microbatch_size
         self.is_batch_invariant = is_batch_invariant
-        """Whether this machine's kernels computed every example independently, bit for bit, when checked."""
+        """True if this machine's kernels computed every example independently, bit for bit, when checked."""
         self._step = 0
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ class Trainer:
         self._account = account
         self._is_started = False
         self.is_paid = False
-        """Whether an account was charged."""
+        """True if an account was charged."""
         self.charge_key: str | None = None
         """The key of the charge in a ledger."""
         self._checkpoint: tuple[Path, str] | None = None

@@ -111,7 +111,7 @@ def render_answer(frame: Frame, answer: Answer, *, origin: str, publication: Pub
 
 
 def _render_facts(facts: Mapping[str, Any]) -> Html:
-    """What protects an answer, in the words of a label."""
+    """The protection of an answer, in the words of a label."""
     formats: dict[str, Callable[[str], str]] = {
         "epsilon": lambda text: format_up(Fraction(text)),
         "delta": lambda text: format_up(Fraction(text)),

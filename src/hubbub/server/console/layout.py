@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Frame:
-    """Who looks at a page, and where she is."""
+    """The reader of a page, and the page she is on."""
 
     session: Session | None = None
     dataset: str | None = None

@@ -57,7 +57,7 @@ class Editor:
     functions: Sequence[FunctionEntry] = ()
     saved: Sequence[SavedQuestion] = ()
     values: Mapping[str, str] = field(default_factory=dict)
-    """What was typed, by field."""
+    """The typed texts, by field."""
     plan: PlanReport | None = None
     refusal: HubbubError | None = None
     dry_run: Result | None = None

@@ -109,7 +109,7 @@ class _PlanSource:
 
 
 class ServiceAnswers:
-    """What one person may see of one dataset through the wire.
+    """One person's view of one dataset through the wire.
 
     Args:
         service: The service of all doors.

@@ -257,7 +257,7 @@ class Catalog:
         )
 
     def _comments(self, table: TableDescription) -> Iterator[tuple[int, str]]:
-        """What is declared beyond types: the unit, bounds, public keys."""
+        """Declarations other than types: the unit, bounds, public keys."""
         yield 0, "public table" if table.is_public else f"protected; privacy unit: {self._unit}"
         for place, column in enumerate(table.columns, 1):
             parts = ["privacy unit"] if column.is_unit else []

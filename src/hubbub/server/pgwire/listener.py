@@ -59,7 +59,7 @@ _GONE = (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, TimeoutErro
 
 @dataclass(frozen=True)
 class _Startup:
-    """What the start-up packet says."""
+    """The parameters of the start-up packet."""
 
     user: str
     database: str

@@ -70,7 +70,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class _State:
-    """Where the session stands: I for idle, T in a transaction, E in one that failed."""
+    """State of the session: I for idle, T in a transaction, E in one that failed."""
 
     status: str = "I"
     savepoints: list[str] = field(default_factory=list)
