@@ -49,6 +49,7 @@ def charged(start, losses):
 # What fits
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("purpose", ["", "training"])
 @pytest.mark.parametrize(

@@ -689,6 +689,7 @@ EXTREME = [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sides", EXTREME, ids=str)
 @pytest.mark.parametrize(
     "delta", [pytest.param(0.5, marks=pytest.mark.long), 1e-6, pytest.param(1e-30, marks=pytest.mark.long)]

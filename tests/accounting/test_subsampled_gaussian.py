@@ -179,6 +179,7 @@ def test_all_decay_bounds_hold(rate, sigma, tilt, added):
     assert (np.log(truth) <= np.maximum(bound, math.log(1e-12)) + 1e-9).all()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
 def test_shifted_lines_bound_the_modulus(rate, sigma, tilt, added):

@@ -22,7 +22,8 @@ def table(rows):
 def _insert(connection, rows):
     """Put these rows into the table, in this order."""
     if rows:
-        connection.executemany("INSERT INTO visits VALUES (?, ?, ?, ?)", rows)
+        values = [value for row in rows for value in row]
+        connection.execute(f"INSERT INTO visits VALUES {', '.join(['(?, ?, ?, ?)'] * len(rows))}", values)
 
 
 def _ask(rows, sql):

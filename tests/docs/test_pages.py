@@ -20,6 +20,7 @@ def name(page: Path) -> str:
     return str(page.relative_to(DOCS))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_blocks_run_and_show_what_the_page_says(page, tmp_path):

@@ -54,6 +54,7 @@ def resists(row):
     assert not leaks, f"{row} finds a leak in: {', '.join(leaks)}"
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_postgres_resists_attacks(attacks, name):
     resists(attacks("PostgreSQL")[name])

@@ -36,7 +36,16 @@ ROWS = [
 @pytest.fixture(scope="module", params=ENGINES)
 def make_dataset(request, tables_in):
     """A dataset on each engine."""
-    place = tables_in(request.param)
+    return maker(tables_in(request.param))
+
+
+@pytest.fixture(scope="module", params=[*ENGINES[:2], pytest.param("Spark", marks=pytest.mark.long)])
+def make_quick_dataset(request, tables_in):
+    """A dataset on each engine, but on Spark, which takes seconds for a query, in the long tests only."""
+    return maker(tables_in(request.param))
+
+
+def maker(place):
     name = place.create("t", COLUMNS)
     place.put("t", COLUMNS, ROWS)
     who = hb.Unit("person")
@@ -83,8 +92,8 @@ def test_batches_make_up_the_whole_result(make_dataset):
     }
 
 
-def test_several_keys_and_aggregates_stream_together(make_dataset):
-    data = make_dataset()
+def test_several_keys_and_aggregates_stream_together(make_quick_dataset):
+    data = make_quick_dataset()
     text = "SELECT word, number, COUNT(DISTINCT person) AS n, SUM(cost) AS c FROM t GROUP BY word, number"
     words = [WORDS[0], "nobody's", WORDS[MIN_SIZE]]
     count, rows = exact(data, text, word=words, number=[*range(9000), MIN_SIZE])
@@ -99,8 +108,8 @@ def test_several_keys_and_aggregates_stream_together(make_dataset):
     assert [round(row[5]) for row in there] == [10, 20, 40]
 
 
-def test_quantiles_stream_in_smaller_batches(make_dataset):
-    data = make_dataset()
+def test_quantiles_stream_in_smaller_batches(make_quick_dataset):
+    data = make_quick_dataset()
     count, rows = exact(
         data, "SELECT number, MEDIAN(cost) AS m FROM t GROUP BY number", number=range(-1, 300)
     )
@@ -118,8 +127,8 @@ def test_queries_that_need_all_groups_are_refused_at_no_cost(make_dataset):
     assert data.account.spent().epsilon == 0
 
 
-def test_failed_stream_is_charged(make_dataset, monkeypatch):
-    data = make_dataset()
+def test_failed_stream_is_charged(make_quick_dataset, monkeypatch):
+    data = make_quick_dataset()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
     kind = type(engine_of(data))
 
@@ -172,25 +181,25 @@ def test_repeated_group_is_refused(make_dataset, monkeypatch):
 
 
 @pytest.mark.parametrize("query", ["COUNT(*)", "COUNT(DISTINCT person)", "MEDIAN(cost)"])
-def test_query_without_keys_has_one_group(make_dataset, query):
-    count, rows = exact(make_dataset(), f"SELECT {query} AS n FROM t")
+def test_query_without_keys_has_one_group(make_quick_dataset, query):
+    count, rows = exact(make_quick_dataset(), f"SELECT {query} AS n FROM t")
     assert count == 1
     # Of six costs, the third and the fourth are 30 and 40.
     assert round(rows[0][0]) == 7 if "COUNT" in query else 29 < rows[0][0] < 41
 
 
-def test_null_key_may_be_alone_in_a_batch(make_dataset, monkeypatch):
+def test_null_key_may_be_alone_in_a_batch(make_quick_dataset, monkeypatch):
     for engine in ("duckdb", "postgres", "spark"):
         monkeypatch.setattr(f"hubbub.engines.{engine}._ARRAY_KEYS", 1 << 15)
     for column, keys in (("word", WORDS[: 1 << 15]), ("number", range(1 << 15))):
         text = f"SELECT {column}, COUNT(*) AS n FROM t GROUP BY {column}"
-        _, rows = exact(make_dataset(), text, **{column: [*keys, None]})
+        _, rows = exact(make_quick_dataset(), text, **{column: [*keys, None]})
         assert round(rows[-1][1]) == 1
         assert sum(round(row[1]) for row in rows) == 3
 
 
-def test_interrupted_stream_can_be_run_again(make_dataset, monkeypatch):
-    data = make_dataset()
+def test_interrupted_stream_can_be_run_again(make_quick_dataset, monkeypatch):
+    data = make_quick_dataset()
     plan = data.sql("SELECT word, COUNT(*) AS n FROM t GROUP BY word", epsilon=1, keys={"word": WORDS})
 
     def broken(*_, **__):

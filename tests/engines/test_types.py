@@ -223,6 +223,7 @@ _BLIND = [
 ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("collation", COLLATIONS)
 def test_texts_compare_bytewise_on_postgres(by_row, by_unit, tables_in, collation):
     place = tables_in("PostgreSQL")

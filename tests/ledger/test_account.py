@@ -422,6 +422,7 @@ POISSON = PrivacyLoss.gaussian(Fraction(1, 10)).poisson_subsampled(Fraction(1, 1
 FIXED_SIZE = PrivacyLoss.gaussian(Fraction(1, 10)).subsampled_without_replacement(1000, 10)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("neighbours", "own", "other"),
     [(Neighbours.ADD_REMOVE, POISSON, FIXED_SIZE), (Neighbours.SUBSTITUTE, FIXED_SIZE, POISSON)],

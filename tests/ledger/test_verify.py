@@ -233,6 +233,7 @@ def test_replaced_charge_must_have_had_the_key(storage, change, problem):
     assert problem_of(entries) == problem
 
 
+@pytest.mark.sweep(2)
 def test_charge_for_another_relation_is_found(storage):
     """A sample of fixed size, in an account for units that are added or removed."""
     with storage.open() as ledger:

@@ -230,6 +230,7 @@ def test_unused_sign_bit_is_read_and_discarded(kind):
 # --- between the stairs ---------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_values_between_staircase_and_curve_follow_from_bits(kind, scale, monkeypatch):
     """Random heights and heights around the curve: under it exactly if y < w(x), by mpmath.

@@ -142,6 +142,7 @@ def test_questions_are_asked_and_published_with_and_without_javascript(chromium,
     assert complaints == []
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("has_javascript", [True, False])
 def test_owners_manage_with_and_without_javascript(chromium, url, has_javascript):
     page, _, complaints = open_page(chromium, url, java_script_enabled=has_javascript)

@@ -54,6 +54,20 @@ def rows_of(rng, unit, most):
     return rows * rng.choice((1, 1, 3))
 
 
+def remember_texts(compile_tree):
+    """Compile each query once for all the rows that it is asked of: that takes as long as running it."""
+    texts = {}
+
+    def compile_once(tree):
+        if id(tree) not in texts:
+            if len(texts) > 99:
+                texts.clear()
+            texts[id(tree)] = tree, compile_tree(tree)  # with the tree, so that its number stays its own
+        return texts[id(tree)][1]
+
+    return compile_once
+
+
 @dataclass(frozen=True)
 class World:
     """Two protected tables, t and s, and a public one, p; their rows can be changed."""
@@ -70,7 +84,9 @@ class World:
         protected = TableSource(names["t"], unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
         sources = {"t": protected, "s": replace(protected, rows=names["s"])}
         sources["p"] = TableSource(public, is_public=True, bounds={"w": BOUNDS["w"]})
-        return cls(tables, Dataset(tables.engine(sources), unit, InMemoryAccount()))
+        engine = tables.engine(sources)
+        engine.compile = remember_texts(engine.compile)
+        return cls(tables, Dataset(engine, unit, InMemoryAccount()))
 
     def put(self, name, rows):
         """These rows, in place of what was there."""

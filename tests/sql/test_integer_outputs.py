@@ -72,6 +72,7 @@ COUNTS = (
 )
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("rows_per_unit", [1, 2])
 @pytest.mark.parametrize("with_mean", ["", ", AVG(x) AS mean"])

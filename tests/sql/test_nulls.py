@@ -33,6 +33,7 @@ def counts(text, data=None):
     return dict(zip(answers["key"], (round(n) for n in answers["n"]), strict=True))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "expected"),

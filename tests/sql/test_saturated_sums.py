@@ -76,6 +76,7 @@ def test_saturated_sum_has_an_unbounded_interval_with_selected_keys(data, at):
     assert ends(data, "COUNT(*)", **known)[-1] == (-np.inf, np.inf)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [3, _ROW, 5 * _VALUE])
 def test_cut_sums_are_moved_no_further_by_a_unit(at, end):

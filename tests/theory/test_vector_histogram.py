@@ -80,6 +80,7 @@ def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_key_tells(q, m
     assert reached >= claim * Fraction(9, 10)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 2, 3, 5])
 def test_delta_is_the_exact_chance_that_a_key_of_ones_own_is_shown(parts):

@@ -153,6 +153,7 @@ def test_value_dependent_row_moves_are_not_left_to_layer_rules(how):
     assert not isinstance(way, LayerRules)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_independent_rows_are_left_to_layer_rules(name):
     objective, parameters, batch, _ = problem(MODELS[name], EXAMPLES, 1)

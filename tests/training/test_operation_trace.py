@@ -22,6 +22,7 @@ def follow(trainer, clock):
         clock.step = step
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_late_mixing_moves_the_sum_by_at_most_the_clipping_norm(way, tmp_path):
     assert moves(way, tmp_path, microbatch_size=16) < 1
