@@ -6,6 +6,7 @@ import ssl
 
 import psycopg
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from server.hospital import COUNT, open_hospital
 from server.processes import serving
@@ -54,6 +55,22 @@ def test_a_request_that_waits_for_its_answer_is_not_closed(service):
         client.sendall(body)
 
         assert client.recv(100).startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.slow
+def test_the_end_of_an_answer_does_not_wait_for_the_client(service, monkeypatch):
+    delays, accept = [], H11Protocol.connection_made
+
+    def look(self, transport):
+        option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        delays.append(not option)
+        accept(self, transport)
+
+    monkeypatch.setattr(H11Protocol, "connection_made", look)
+    with serving(service) as addresses, connect(addresses):
+        pass
+
+    assert delays == [False]
 
 
 @pytest.mark.slow
