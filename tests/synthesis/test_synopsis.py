@@ -248,6 +248,20 @@ def test_unusable_declarations_are_refused_before_anything_is_charged(changes):
     data.plan_synopsis(1, **OPTIONS, columns=["sex"]).run()  # the budget is untouched
 
 
+def test_bounds_beyond_the_numbers_of_tables_are_refused():
+    """Numbers of tables are read as at most 2^200: beyond it, rows would be in a wrong bin."""
+    data = open_people(bounds={"income": (0, 2**200)})
+    data.plan_synopsis(1, columns=["income"], cuts={"income": [2**199]}, epsilon=1, delta=1e-6)
+    for bounds, cuts in [((0, 2**201), None), ((-(2**300), 0), None), ((0, 2**201), [2**200])]:
+        data = open_people(bounds={"income": bounds})
+        with pytest.raises(InvalidInput, match="beyond ±2"):
+            data.plan_synopsis(
+                1, columns=["income"], cuts={} if cuts is None else {"income": cuts}, epsilon=1, delta=1e-6
+            )
+        with pytest.raises(InvalidInput, match="beyond ±2"):
+            data.plan_synthesis(columns=["income"], epsilon=1, delta=1e-6)
+
+
 @pytest.mark.slow
 def test_units_with_several_rows_need_a_limit():
     data = open_people(unit="id")

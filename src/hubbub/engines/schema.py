@@ -26,6 +26,7 @@ from hubbub.numbers import parse_rational
 
 __all__ = [
     "KEY_LIST_MIN_SIZE",
+    "MAX_NUMBER",
     "TABLE_MAGNITUDE",
     "UNIT",
     "Bounds",
@@ -57,7 +58,7 @@ Magnitude = tuple[int, int]
 """Exponents (low, high) of a number's size: the number is 0, or its size is between 2^low and 2^high."""
 TABLE_MAGNITUDE: Magnitude = (-1074, 200)
 """Magnitude of every number from a table: from the smallest double to the clamp."""
-_MAX_NUMBER = 2.0**200
+MAX_NUMBER = 2.0**200
 """Numbers from a table are clamped to this size."""
 _EPOCH = date(1970, 1, 1)
 UNIT = "_unit"
@@ -366,7 +367,7 @@ def _parse_plain(values: tuple[Any, ...], kind: Kind) -> tuple[Key, ...]:
     types = set(map(type, values))
     if kind is Kind.TEXT and types == {str} and is_valid_text("".join(values)):
         return values
-    if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) <= _MAX_NUMBER:
+    if kind is Kind.NUMBER and types <= {int, float} and max(map(abs, values), default=0) <= MAX_NUMBER:
         numbers = tuple(map(float, values))
         # NaN does not equal itself, but tuples compare the same object as equal.
         if numbers == values and not any(map(math.isnan, numbers)):
@@ -416,7 +417,7 @@ def parse_group_key(value: Any, name: str, kind: Kind) -> Key:
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value
     if kind is Kind.NUMBER and isinstance(value, (int, float, Fraction)) and not isinstance(value, bool):
-        number = float(value) if -_MAX_NUMBER <= value <= _MAX_NUMBER else math.nan
+        number = float(value) if -MAX_NUMBER <= value <= MAX_NUMBER else math.nan
         if number == value:
             return number + 0.0
     raise InvalidInput(

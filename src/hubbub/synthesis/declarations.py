@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from hubbub.engines.schema import Column as TableColumn
-from hubbub.engines.schema import Key, Kind, Table, parse_bounds, parse_group_key, parse_group_keys
+from hubbub.engines.schema import MAX_NUMBER, Key, Kind, Table, parse_bounds, parse_group_key, parse_group_keys
 from hubbub.errors import InvalidInput
 from hubbub.numbers import Number, parse_positive, parse_rational
 from hubbub.synthesis.domain import (
@@ -268,6 +268,13 @@ def _make_column(column: TableColumn, table: Table, declared: SynopsisDeclaratio
                 fix="name where its first bin begins, and where its last one ends",
             )
         bounds = min(ends), max(ends)
+    if not is_date and max(map(abs, bounds)) > MAX_NUMBER:
+        raise InvalidInput(
+            f"the bounds of {name} are beyond ±2^200",
+            why="larger numbers of a table are read as ±2^200, so they would be counted in a wrong bin",
+            fix="declare bounds up to 2^200, about 1.6e60: numbers beyond them are counted in the outer bins",
+            parameter="bounds",
+        )
     return Column.of_numbers(
         name,
         bounds,
