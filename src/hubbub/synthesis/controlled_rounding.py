@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.synthesis.counting import Integers
-from hubbub.synthesis.generation import random_order
+from hubbub.synthesis.generation import random_rows
 from hubbub.synthesis.graphical_model import GraphicalModel, Mask, Reals
 from hubbub.synthesis.junction_tree import Variables
 
@@ -68,10 +68,11 @@ def round_to_tables(
         if distance > _LEAST_PROGRESS * before:
             break
         for variable in variables:
-            order = random_order(2 * half)
-            for start in range(0, pairs, batch):
-                stop = min(pairs, start + batch)
-                differences.swap(variable, order[start:stop], order[half + start : half + stop])
+            chosen = random_rows(2 * half, 2 * pairs)
+            middle = chosen.size // 2
+            for start in range(0, middle, batch):
+                stop = min(middle, start + batch)
+                differences.swap(variable, chosen[start:stop], chosen[middle + start : middle + stop])
     return rows
 
 

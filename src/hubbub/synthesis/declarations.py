@@ -13,8 +13,16 @@ from typing import Any, TypedDict
 import sqlglot
 from sqlglot import exp
 
+from hubbub.engines.schema import (
+    MAX_NUMBER,
+    Key,
+    Kind,
+    Table,
+    parse_bounds,
+    parse_group_key,
+    parse_group_keys,
+)
 from hubbub.engines.schema import Column as TableColumn
-from hubbub.engines.schema import MAX_NUMBER, Key, Kind, Table, parse_bounds, parse_group_key, parse_group_keys
 from hubbub.errors import InvalidInput
 from hubbub.numbers import Number, parse_positive, parse_rational
 from hubbub.synthesis.domain import (

@@ -14,7 +14,7 @@ from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals
 from hubbub.synthesis.junction_tree import Variables
 
-__all__ = ["choose_values_within", "generate_cells", "random_order", "round_by_group"]
+__all__ = ["choose_values_within", "generate_cells", "random_order", "random_rows", "round_by_group"]
 
 
 def generate_cells(model: GraphicalModel, rows: int) -> dict[int, Integers]:
@@ -62,16 +62,15 @@ def round_by_group(groups: Integers, weights: Reals) -> Integers:
     if size == 1:
         return np.zeros(rows, dtype=np.int64)
     # Only groups that occur: a large table has many that do not.
-    present, groups = np.unique(groups, return_inverse=True)
+    counts = np.bincount(groups, minlength=weights.shape[0])
+    present = np.flatnonzero(counts)
+    counts, groups = counts[present], (np.cumsum(counts > 0) - 1)[groups]
     rows_weights = weights[present]
     totals = rows_weights.sum(axis=1)
     rows_weights = np.where(totals[:, None] > 0, rows_weights, 1.0)
     cumulative = np.cumsum(rows_weights, axis=1)
     cumulative /= cumulative[:, -1:]
-    # Rows of a group in random order: a random order of all, then a stable sort by group.
-    shuffled = random_order(rows)
-    order = shuffled[np.argsort(groups[shuffled], kind="stable")]
-    counts = np.bincount(groups, minlength=present.size)
+    order = _order_by_group(groups)
     starts = np.cumsum(counts) - counts
     sorted_groups = groups[order]
     ranks = np.arange(rows) - starts[sorted_groups]
@@ -99,6 +98,25 @@ def _move_to_possible(cells: Integers, groups: Integers, weights: Reals) -> Inte
 def random_order(count: int) -> Integers:
     """Return the numbers below `count` in random order."""
     return np.argsort(_random_integers(count))
+
+
+def random_rows(rows: int, count: int) -> Integers:
+    """Return about `count` of this many rows, each at most once, in random order."""
+    if 2 * count > rows:
+        return random_order(rows)[:count]
+    # Of a large table, a random order of all rows would take longer than what is done to a few of them.
+    drawn = np.unique(_random_integers(count) % np.uint64(rows)).astype(np.int64)
+    chosen: Integers = drawn[random_order(drawn.size)]
+    return chosen
+
+
+def _order_by_group(groups: Integers) -> Integers:
+    """Return the rows sorted by group, and within a group in random order."""
+    bits = np.uint64(64 - int(groups.max(initial=0)).bit_length())
+    # Ties of random bits are as likely as collisions: their order says nothing.
+    return np.argsort(
+        (groups.astype(np.uint64) << bits) | (_random_integers(groups.size) >> (np.uint64(64) - bits))
+    )
 
 
 def _random_integers(count: int) -> NDArray[np.uint64]:
