@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.synthesis.generation import choose_values_within, generate_cells, round_by_group
+from hubbub.synthesis.generation import choose_values_within, generate_cells, random_rows, round_by_group
 from hubbub.synthesis.graphical_model import GraphicalModel, Mask, Target
 
 
@@ -82,3 +82,12 @@ def test_values_without_a_unit_are_inside_their_cell(low, width):
     values = choose_values_within(np.full(50, low), np.full(50, low + width), None)
     assert (values >= low).all()
     assert (values <= low + width).all()
+
+
+@pytest.mark.parametrize(("rows", "count"), [(10, 10), (10, 6), (10**6, 1000), (1, 0)])
+def test_rows_are_chosen_at_most_once(rows, count):
+    chosen = random_rows(rows, count)
+    assert len(set(chosen.tolist())) == chosen.size <= count
+    # Of a thousand draws among a million, half a collision is expected.
+    assert chosen.size >= 0.9 * count
+    assert all(0 <= row < rows for row in chosen)

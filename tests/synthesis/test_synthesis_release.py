@@ -31,6 +31,17 @@ def synthesis():
     return open_people().plan_synthesis(**OPTIONS, focus="region").run().value
 
 
+def test_a_plan_says_which_bins_are_to_be_found():
+    plan = open_people().plan_synthesis(**OPTIONS)
+    assert "region (2), age (bins to be found), job (2)" in str(plan)
+
+
+def test_columns_that_are_not_declared_are_refused_with_the_way_to_leave_them_out():
+    with pytest.raises(InvalidInput, match="name the columns to use, by columns") as refusal:
+        open_people(bounds={}).plan_synthesis(epsilon=1, delta=1e-6)
+    assert refusal.value.parameter == "columns"
+
+
 def test_rows_have_the_columns_of_the_source_and_keep_rules(synthesis):
     rows = synthesis.synthetic(2000).to_dict()
     assert list(rows) == ["region", "age", "job"]

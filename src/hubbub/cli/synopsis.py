@@ -57,7 +57,10 @@ class DeclarationOptions(DatasetOptions):
     """What is declared of the columns: all of it is public."""
 
     columns: Annotated[
-        str | None, typer.Option(metavar="COL,COL", help="The columns to use; all declared ones if omitted.")
+        str | None,
+        typer.Option(
+            metavar="COL,COL", help="The columns to use, all of them declared; every column if omitted."
+        ),
     ] = None
     bounds: Annotated[list[str] | None, typer.Option(metavar="COL=LO:HI", help="Public bounds.")] = None
     cuts: Annotated[

@@ -173,7 +173,8 @@ def make_domain(table: Table, declared: SynopsisDeclarations) -> Domain:
             else f"{units[0]} identifies the privacy unit, and cannot be a column of a synopsis",
             why="cells that are read from the rows would disclose them; nothing was charged",
             fix="declare {keys=name=a,b,c} for categories, {bounds=name=0:100} for numbers, cuts for dates; "
-            "or name the columns to use",
+            "or name the columns to use, by {columns}",
+            parameter="columns",
         )
     columns = tuple(_make_column(each, table, declared) for each in chosen)
     plain = Domain(columns)

@@ -260,7 +260,10 @@ class SynthesisPlan:
         return Synthesis(self.table, model, {**self.label(), **(facts or {})}).to_json()
 
     def __str__(self) -> str:
-        cells = ", ".join(f"{column.name} ({column.size})" for column in self.domain.columns)
+        cells = ", ".join(
+            f"{column.name} ({'bins to be found' if column.finds_bins else column.size})"
+            for column in self.domain.columns
+        )
         text = f"Synthesis of {self.table} for {self.unit}: {self.loss}; columns and cells: {cells}"
         return escape(text if self.selection is None else f"{text}. {self.selection}")
 
