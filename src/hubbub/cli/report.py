@@ -128,7 +128,9 @@ def verify(
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
-            f"the label {file} cannot be read", why="it is a JSON file", fix="pass its path"
+            f"the label {file} cannot be read",
+            why="there is no such file, or it is not JSON",
+            fix="pass the path of a label that `hubbub report --output label.json` wrote",
         ) from None
     if where:
         with open_to_read(where) as opened_ledger:

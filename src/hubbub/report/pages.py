@@ -50,6 +50,7 @@ _STYLE = (
     "@page{size:A4;margin:16mm 15mm}"
     f"@media print{{:root{{color-scheme:light;{_LIGHT}}}main{{max-width:none;padding:0}}"
     "body{font-size:10pt}h2{break-after:avoid}h3{break-after:avoid}"
+    ".cards{grid-template-columns:repeat(auto-fit,minmax(9rem,1fr))}"
     ".card,article.release,figure,tr,.promise{break-inside:avoid}.wide{overflow:visible}a{color:inherit}}"
 )
 
