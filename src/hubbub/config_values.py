@@ -1,6 +1,6 @@
 """Values as people write them in `hubbub.toml` and in the shell: types of columns, and group keys."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,15 @@ from hubbub.engines.schema import Kind, read_key
 from hubbub.errors import InvalidInput
 from hubbub.output_files import protect_paths
 
-__all__ = ["ROW", "drop_password", "find_key_kind", "parse_keys", "parse_kind", "read_key_texts"]
+__all__ = [
+    "ROW",
+    "check_mappings",
+    "drop_password",
+    "find_key_kind",
+    "parse_keys",
+    "parse_kind",
+    "read_key_texts",
+]
 
 ROW = "row"
 """What is written for a unit where one row is one person."""
@@ -134,3 +142,16 @@ def drop_password(url: str) -> str:
     others = [(name, value) for name, value in pairs if name.lower() not in {"password", "sslpassword"}]
     query = parts.query if others == pairs else urlencode(others)
     return urlunsplit(parts._replace(netloc=people.partition(":")[0] + at + host, query=query))
+
+
+def check_mappings(**arguments: object) -> None:
+    """Refuse arguments, by their names, that are no mappings from names to values."""
+    for name, value in arguments.items():
+        if value is None or (isinstance(value, Mapping) and all(isinstance(each, str) for each in value)):
+            continue
+        raise InvalidInput(
+            f"{name} is not a mapping from names",
+            why="each value in it belongs to a name",
+            fix="pass a dict whose keys are texts",
+            parameter=name,
+        )

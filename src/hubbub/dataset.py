@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self
 from hubbub.accounting import PrivacyLoss, refuse_large_epsilon
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
+from hubbub.config_values import check_mappings
 from hubbub.engines.engine import Engine
 from hubbub.engines.schema import imply_kinds
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
@@ -129,6 +130,7 @@ class Dataset(SynopsisPlanning):
         Assumes: bounds, keys and contribution bounds are public: chosen without looking at the rows.
         Proof: docs/proofs/bounding.md
         """
+        check_mappings(bounds=bounds, keys=keys)
         parsed, options = parse(text)
         tables = imply_kinds(self.tables, bounds)
         statement = normalize(parsed, tables, self.unit.key, options)
@@ -252,6 +254,7 @@ class Dataset(SynopsisPlanning):
         Guarantee: it costs no unit more than ε.
         Proof: docs/proofs/bounding.md, "The limit on rows"
         """
+        check_mappings(keys=keys)
         price = parse_positive(epsilon, "epsilon")
         refuse_large_epsilon(price, allow=allow_large_epsilon)
         if self.unit.key is None:

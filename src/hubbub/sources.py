@@ -7,6 +7,7 @@ the owner overrides it, which the declared ledger records first.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hubbub.accounting import Budget
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.config import Config, TableConfig
 from hubbub.config_lookup import find_config, is_table_mapping
-from hubbub.config_values import ROW, parse_kind
+from hubbub.config_values import ROW, check_mappings, parse_kind
 from hubbub.engine_lookup import is_server, open_connection, open_engine, open_spark
 from hubbub.engines.engine import Engine, TableSource
 from hubbub.engines.file_endings import name_of_file
@@ -106,12 +107,34 @@ class OpenedSources:
         return budget.population if population is None and budget is not None else population
 
 
+def _wrong_kind(name: str, kind: str, example: str) -> InvalidInput:
+    return InvalidInput(
+        f"{name} is not {kind}", why="it cannot be read as one", fix=f"pass {example}", parameter=name
+    )
+
+
+def _check_kinds(arguments: OpenArguments) -> None:
+    """Refuse arguments of another kind than they are declared with."""
+    check_mappings(
+        types=arguments.types, bounds=arguments.bounds, keys=arguments.keys, public=arguments.public
+    )
+    if isinstance(arguments.data, Mapping):
+        check_mappings(data=arguments.data)
+    if not isinstance(arguments.budget, Budget | None):
+        raise _wrong_kind("budget", "a Budget", "budget=hubbub.Budget(1)")
+    if not isinstance(arguments.ledger, Ledger | str | PathLike | None):
+        raise _wrong_kind("ledger", "a path or a Ledger", 'ledger="visits.ledger"')
+    if not isinstance(arguments.partitions, Sequence | None):
+        raise _wrong_kind("partitions", "a list of names", 'partitions=["year"]')
+
+
 def open_sources(arguments: OpenArguments) -> OpenedSources:
     """Open the rows and the account that `hubbub.open` was asked for.
 
     Guarantee: what a hubbub.toml declares of the rows holds, or its ledger says that the owner overrode it;
         no rows are both public and protected; one account of a ledger pays for the same rows.
     """
+    _check_kinds(arguments)
     config = None if is_server(arguments.data) else find_config(arguments.data)
     unit = _resolve_unit(arguments, config)
     has_ledger = arguments.ledger is not None or (config is not None and config.ledger is not None)
