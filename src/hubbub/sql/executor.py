@@ -27,7 +27,7 @@ from hubbub.sql.plan import Plan
 from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.quantile_selection import CellCounts
-from hubbub.sql.query import BoundedAggregate
+from hubbub.sql.query import AggregateCall, BoundedAggregate
 
 __all__ = [
     "Execution",
@@ -187,6 +187,7 @@ class SelectedAggregate(ReleasedAggregate):
         return Estimate(plain.value, low, high)
 
 
+_NULL_IF_EMPTY = frozenset({"mean", "variance", "deviation", "covariance", "correlation"})
 _NOTHING = Estimate(*(np.empty(0) for _ in range(3)))
 
 
@@ -221,7 +222,12 @@ def make_columns(
         # Here, so that HAVING and ORDER BY see the integers that are shown.
         if rounds and counts_rows_or_units(plan.query.aggregates[index]):
             return round_estimate(estimated, is_exact_integer=not weighted[index])
-        return estimated
+        # A mean beside a count that says that there is nothing would contradict it.
+        counts = (
+            estimate(beside, confidence).value for beside in _counts_beside(plan.query.aggregates, index)
+        )
+        empty = np.logical_or.reduce([count <= 0 for count in counts])
+        return _null_where(estimated, empty) if np.any(empty) else estimated
 
     def ratio(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
         estimates = (each.estimate_ratio((top, bottom), confidence) for each in released)
@@ -254,6 +260,23 @@ def _release(
 def _unbounded_where(estimate: Estimate, where: NDArray[np.bool_]) -> Estimate:
     low, high = np.where(where, -np.inf, estimate.low), np.where(where, np.inf, estimate.high)
     return Estimate(estimate.value, low, high)
+
+
+def _null_where(estimate: Estimate, where: NDArray[np.bool_]) -> Estimate:
+    return replace(_unbounded_where(estimate, where), value=np.where(where, np.nan, estimate.value))
+
+
+def _counts_beside(calls: Sequence[AggregateCall], index: int) -> list[int]:
+    """The counts in the same query that say, if they are 0, that this call has no value and is NULL."""
+    call = calls[index]
+    if call.kind.removeprefix("distinct ") not in _NULL_IF_EMPTY:
+        return []
+    counts = {"count", "units"}
+    return [
+        place
+        for place, other in enumerate(calls)
+        if other.kind in counts and other.per_group is None and set(other.arguments) <= set(call.arguments)
+    ]
 
 
 def _measure_bounding(plan: Plan, engine: Engine, *, is_exact: bool) -> Estimate | None:
