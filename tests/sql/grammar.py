@@ -74,7 +74,12 @@ class Grammar:
         if self._chance(0.4):
             text += f" WHERE {self._truth(columns, 2)}"
         if by:
-            text += f" GROUP BY {', '.join(by)}"
+            how = (
+                "{}"
+                if self._chance(0.85)
+                else self._pick(["ROLLUP ({})", "CUBE ({})", "GROUPING SETS (({}), ())"])
+            )
+            text += f" GROUP BY {how.format(', '.join(by))}"
         if self._chance(0.1):
             text += f" HAVING {self._aggregate(columns)} > {self._number()}"
         if self._chance(0.1):
@@ -210,6 +215,8 @@ class Grammar:
                 return "COUNT(*)"
             case 2:
                 return f"COUNT({self._term(columns, self._pick('ntbdso'), 2)})"
+            case 3 if self._chance(0.4):
+                return f"{self._pick(['SUM', 'AVG', 'STDDEV'])}(DISTINCT {number})"
             case 3:
                 return f"COUNT(DISTINCT {self._term(columns, self._pick('ntds'), 1)})"
             case 4:

@@ -34,6 +34,8 @@ COLUMNS = {
     "b": "BOOLEAN",
     "d": "DATE",
 }
+LIST_COLUMNS = {"gs": "VARCHAR[]", "xs": "DOUBLE[]"}
+"""Of worlds with lists, besides."""
 PUBLIC = [("a", 1.0), ("a", 2.0), ("a", 2.0), ("b", 3.0), (None, 4.0), ("z", 5.0)]
 
 KEYS = {"g": ["a", "b", "z", None], "h": [0, 1, 2, 7.5], "d": None}
@@ -46,6 +48,14 @@ def row(rng, unit):
     other = rng.choice(NUMBERS)
     values = rng.choice(TEXTS), rng.choice(NUMBERS), number, other, rng.choice([True, False, None])
     return (unit, *values, rng.choice(DATES))
+
+
+def lists(rng):
+    """A row's lists; rows that are alike in all else may have different ones."""
+    return [
+        rng.choice([None, [], [rng.choice(values) for _ in range(rng.randint(1, 6))]])
+        for values in (TEXTS, NUMBERS)
+    ]
 
 
 def rows_of(rng, unit, most):
@@ -74,11 +84,13 @@ class World:
 
     tables: DuckDBTables
     dataset: Dataset
+    columns: dict[str, str]
 
     @classmethod
-    def of(cls, unit, tables=None):
+    def of(cls, unit, tables=None, *, has_lists=False):
         tables = tables or DuckDBTables()
-        names = {name: tables.create(name, COLUMNS) for name in ("t", "s")}
+        columns = COLUMNS | (LIST_COLUMNS if has_lists else {})
+        names = {name: tables.create(name, columns) for name in ("t", "s")}
         public = tables.create("p", {"g": "VARCHAR", "w": "DOUBLE"})
         tables.put("p", {"g": "VARCHAR", "w": "DOUBLE"}, PUBLIC)
         protected = TableSource(names["t"], unit=unit.key, bounds={name: BOUNDS[name] for name in "hxy"})
@@ -86,11 +98,11 @@ class World:
         sources["p"] = TableSource(public, is_public=True, bounds={"w": BOUNDS["w"]})
         engine = tables.engine(sources)
         engine.compile = remember_texts(engine.compile)
-        return cls(tables, Dataset(engine, unit, InMemoryAccount()))
+        return cls(tables, Dataset(engine, unit, InMemoryAccount()), columns)
 
     def put(self, name, rows):
         """These rows, in place of what was there."""
-        self.tables.put(name, COLUMNS, rows)
+        self.tables.put(name, self.columns, rows)
 
     def measured(self, plan):
         """By name: what the engine gives for every aggregate, for the keys, and for bounds to estimate."""
@@ -295,6 +307,45 @@ SUB_QUERIES = (
 )
 """Sub-queries that become joins, expressions of a unit's aggregates, and frames of windows."""
 SPELLINGS += OUTER + SUB_QUERIES
+MORE = (
+    "(SELECT t.u, t.g, q.h, t.x, q.y, t.b, t.d FROM t NATURAL JOIN (SELECT u, g, h, y FROM s) AS q) AS t",
+    "(SELECT u, g, h, x, y, b, d FROM t NATURAL RIGHT JOIN (SELECT u, g, h, y FROM s) AS q) AS t",
+    "(SELECT DISTINCT ON (u, g) u, g, h, x, y, b, d FROM t ORDER BY u, g, h, y DESC) AS t",
+    "(SELECT u, g, h, x, y, b, d FROM t QUALIFY COUNT(*) OVER (PARTITION BY u, g) > 1) AS t",
+    (
+        "(SELECT u, g, MAX(h) OVER (PARTITION BY u) AS h, "
+        "AVG(x) OVER (PARTITION BY u ORDER BY d ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING) AS x, "
+        "DENSE_RANK() OVER (PARTITION BY u ORDER BY g) AS y, b, d "
+        "FROM t) AS t"
+    ),
+    (
+        "(SELECT t.u, t.g, q.c AS h, t.x, t.y, t.b, t.d FROM t LEFT JOIN (SELECT u, COUNT(*) AS c FROM s "
+        "GROUP BY u) AS q USING (u) WHERE COALESCE(q.c, 0) < 3) AS t"
+    ),
+)
+"""NATURAL joins, windows of several kinds, and what is nested in each other."""
+SPELLINGS += MORE
+LISTS = (
+    "(SELECT u, e AS g, h, x, y, b, d FROM t, UNNEST(gs) AS q(e)) AS t",
+    "(SELECT u, g, e AS h, e AS x, y, b, d FROM t CROSS JOIN UNNEST(xs) AS q(e)) AS t",
+    "(SELECT u, g, h, UNNEST(xs) AS x, y, b, d FROM t) AS t",
+    "(SELECT u, g, LEN(gs) AS h, LEN(xs) AS x, y, LIST_CONTAINS(gs, 'a') AS b, d FROM t) AS t",
+    "(SELECT * FROM t WHERE 'a' = ANY(gs) OR LEN(xs) > 2) AS t",
+    "(SELECT DISTINCT u, e AS g, h, x, y, b, d FROM t, UNNEST(gs) AS q(e)) AS t",
+    (
+        "(SELECT u, e AS g, MIN(h) AS h, COUNT(*) AS x, SUM(y) AS y, BOOL_OR(b) AS b, MAX(d) AS d "
+        "FROM t, UNNEST(gs) AS q(e) GROUP BY u, e) AS t"
+    ),
+    (
+        "(SELECT t.u, q.e AS g, s.h, t.x, s.y, t.b, s.d FROM (SELECT u, UNNEST(gs) AS e FROM t) AS q "
+        "JOIN s USING (u) JOIN t USING (u)) AS t"
+    ),
+    (
+        "(SELECT u, g, h, x, RANK() OVER (PARTITION BY u ORDER BY x) AS y, b, d FROM "
+        "(SELECT u, g, h, UNNEST(xs) AS x, b, d FROM t) AS q) AS t"
+    ),
+)
+"""Columns of lists, which DuckDB alone reads."""
 AGGREGATES = (
     "COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.x)", "COUNT(DISTINCT t.g)", "SUM(t.x)", "SUM(t.y)",
     "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "CORR(t.x, t.h)",
@@ -342,7 +393,9 @@ def case(rng, world, sources=()):
     """A random query with its plan; `sources` are other tables and sub-queries to ask about."""
     is_by_unit = world.dataset.unit.key is not None
     source = rng.choice(sources or ALONE + JOINED + (BY_UNIT if is_by_unit else ()))
-    pool = AGGREGATES + (UNIT_AGGREGATES if is_by_unit else ())
+    # Bounds in a call make it GoogleSQL, which writes lists in another way.
+    of_units = UNIT_AGGREGATES[:1] if source in LISTS else UNIT_AGGREGATES
+    pool = AGGREGATES + (of_units if is_by_unit else ())
     aggregates = [rng.choice(pool) for _ in range(rng.choice((1, 1, 2, 3)))]
     grouping, keys = rng.choice(GROUPINGS)
     if any("MEDIAN" in each or "QUANTILE" in each for each in aggregates):
@@ -378,7 +431,7 @@ def is_public(grouping, keys):
     return all(each in known for each in grouping)
 
 
-def databases(rng, unit):
+def databases(rng, unit, *, has_lists=False):
     """Rows of t and s, and of neighbours: (with unit 1, without it or with others in its place)."""
     if unit.key is None:
         rest = [row(rng, None) for _ in range(rng.randint(0, 4))]
@@ -392,6 +445,10 @@ def databases(rng, unit):
         one[name] = rows_of(rng, 1, 6)
         if unit.neighbours is Neighbours.SUBSTITUTE:
             other[name] = rows_of(rng, 1, 6)
+    if has_lists:
+        for each in (rest, one, other):
+            for name, rows in each.items():
+                each[name] = [(*values, *lists(rng)) for values in rows]
     # What comes first must not matter, so they come in two orders.
     return tuple(
         {name: [*more[name], *rest[name]] if more is other else [*rest[name], *more[name]] for name in rest}
@@ -406,7 +463,7 @@ def shuffled(rng, database):
 def compared(rng, world, case_):
     """What one unit moves, for random neighbours."""
     results = []
-    for database in databases(rng, world.dataset.unit):
+    for database in databases(rng, world.dataset.unit, has_lists="gs" in world.columns):
         for name, rows in shuffled(rng, database).items():
             world.put(name, rows)
         results.append(world.measured(case_.plan))
@@ -422,9 +479,9 @@ UNITS_OF_WORLDS = {
 
 
 @cache
-def world_named(name):
+def world_named(name, *, has_lists=False):
     """The world in DuckDB that all tests of this name share."""
-    return World.of(UNITS_OF_WORLDS[name])
+    return World.of(UNITS_OF_WORLDS[name], has_lists=has_lists)
 
 
 def seeded(*parts):

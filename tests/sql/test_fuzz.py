@@ -16,6 +16,8 @@ from sql.neighbours import (
     CONDITIONS,
     GROUPINGS,
     JOINED,
+    LISTS,
+    SPELLINGS,
     UNIT_AGGREGATES,
     Case,
     World,
@@ -29,6 +31,9 @@ END AS t s p t.x t.y t.g t.u t.h x y g u ( ) , * + - / % 1 0 -1 1e308 1e999 'a' 
 MEDIAN DISTINCT FILTER WITH UNION ALL CAST DOUBLE VARCHAR INT DATE LEFT CROSS QUANTILE_CONT
 PERCENTILE_CONT WITHIN OVER MIN MAX ROUND LEAST SUBSTRING EXTRACT year . [ ] { } ; -- /* => = < > || ::
 :x ? $1 DATE_TRUNC COALESCE NULLIF LIKE BETWEEN _unit _rows contribution_bounds_per_group
+FULL RIGHT NATURAL UNNEST gs xs UNNEST(gs) LEN(gs) EXISTS QUALIFY PARTITION ROW_NUMBER() RANK() LAG
+INTERSECT EXCEPT
+DISTINCT ON ROLLUP CUBE GROUPING SETS PIVOT STRFTIME REGEXP_MATCHES LIST_CONTAINS ROWS PRECEDING
 DIFFERENTIAL_PRIVACY OPTIONS epsilon hubbub_per_group COUNT() SUM() error() rowid k0 x0
 """.split()  # noqa: SIM905 - as one reads SQL
 
@@ -37,7 +42,7 @@ def whole(rng):
     """A query that is well formed."""
     grouping, _ = rng.choice(GROUPINGS)
     items = [*grouping, *(rng.choice(AGGREGATES + UNIT_AGGREGATES) for _ in range(rng.randint(1, 2)))]
-    parts = ["SELECT", ", ".join(items), "FROM", rng.choice(ALONE + JOINED + BY_UNIT)]
+    parts = ["SELECT", ", ".join(items), "FROM", rng.choice(ALONE + JOINED + BY_UNIT + SPELLINGS + LISTS)]
     parts += ["WHERE", rng.choice(CONDITIONS)] if rng.random() < 0.5 else []
     parts += ["GROUP BY", ", ".join(grouping)] if grouping else []
     parts += ["HAVING COUNT(*) > 3"] if rng.random() < 0.3 else []
@@ -63,7 +68,7 @@ def torn(rng, text):
 
 
 def fuzzed(count, seed):
-    rng, world, accepted = random.Random(seed), World.of(Unit("u")), 0
+    rng, world, accepted = random.Random(seed), World.of(Unit("u"), has_lists=True), 0
     for _ in range(count):
         text = torn(rng, whole(rng))
         try:

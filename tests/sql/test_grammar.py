@@ -20,6 +20,11 @@ AROUND = [
     "WITH w AS ({0}) SELECT *, ROW_NUMBER() OVER () AS r FROM w",
     "{0} UNION ALL {0}",
     "SELECT (SELECT COUNT(*) FROM visits) AS n, w.* FROM ({0}) AS w",
+    "{0} UNION {0}",
+    "SELECT * FROM ({0}) AS w QUALIFY RANK() OVER (ORDER BY o0) < 3",
+    "SELECT g0, SUM(o0) AS o FROM ({0}) AS w GROUP BY ROLLUP (g0)",
+    "SELECT g0, SUM(o0) AS o FROM ({0}) AS w GROUP BY GROUPING SETS ((g0), ())",
+    "PIVOT ({0}) ON g0 IN ('a', 'b') USING SUM(o0)",
 ]
 """SQL over released values, or over rows, where what is inside has those."""
 SOURCES = [
@@ -28,6 +33,22 @@ SOURCES = [
     "(SELECT visits.* FROM visits, people WHERE visits.patient = people.patient) AS visits",
     "(SELECT * FROM visits QUALIFY ROW_NUMBER() OVER (PARTITION BY patient ORDER BY cost) = 1) AS visits",
     "(SELECT patient, region, SUM(cost) OVER (PARTITION BY patient ORDER BY day) AS cost, day FROM visits)",
+    "(SELECT patient, region, cost, day, age FROM visits FULL JOIN people USING (patient)) AS visits",
+    "(SELECT patient, region, cost, note, age FROM people RIGHT JOIN visits USING (patient)) AS visits",
+    "(SELECT * FROM visits NATURAL JOIN people) AS visits",
+    "(SELECT DISTINCT ON (patient) * FROM visits ORDER BY patient, cost DESC) AS visits",
+    "(SELECT * FROM visits v WHERE cost > (SELECT AVG(age) FROM people p WHERE p.patient = v.patient))",
+    "(SELECT * FROM visits v WHERE ok OR EXISTS (SELECT 1 FROM people p WHERE p.patient = v.patient))",
+    "(SELECT * FROM visits WHERE region IN (SELECT town FROM towns WHERE size > 1)) AS visits",
+    "(SELECT patient, region, cost, day FROM visits UNION SELECT patient, town, age, NULL FROM people)",
+    (
+        "(SELECT patient, region, cost - LAG(cost) OVER (PARTITION BY patient ORDER BY seen) AS cost, "
+        "FIRST_VALUE(day) OVER (PARTITION BY patient ORDER BY cost) AS day FROM visits) AS visits"
+    ),
+    (
+        "(SELECT patient, STRFTIME(day, '%A') AS region, DATE_DIFF('day', day, seen) AS cost, "
+        "REGEXP_EXTRACT(note, '[a-z]+') AS note FROM visits) AS visits"
+    ),
 ]
 """Other spellings of rows, and windows of one unit."""
 
@@ -58,7 +79,7 @@ def ask(seed: int) -> tuple[str, bool | None]:
     text = grammar.google() if random.random() < 0.05 else grammar.query()
     if random.random() < 0.15:
         text = random.choice(AROUND).format(text)
-    elif random.random() < 0.1:
+    elif random.random() < 0.2:
         text = text.replace("FROM visits", f"FROM {random.choice(SOURCES)}")
     if random.random() < 0.7:
         text = grammar.mutant(text)

@@ -10,6 +10,7 @@ from hubbub.mechanisms import Laplace
 from hubbub.sql.planned_aggregates import PlannedQuantiles
 from hubbub.unit import Neighbours
 from sql.neighbours import (
+    LISTS,
     SPELLINGS,
     UNITS_OF_WORLDS,
     Case,
@@ -98,9 +99,9 @@ def check_world(world, count, *seed):
     return ran
 
 
-def explored(name, count, seed, sources=()):
+def explored(name, count, seed, sources=(), *, has_lists=False):
     """The largest share of each rule's claim that was reached, in each norm."""
-    world, reached = world_named(name), defaultdict(lambda: [Fraction(0)] * 3)
+    world, reached = world_named(name, has_lists=has_lists), defaultdict(lambda: [Fraction(0)] * 3)
     skipped = 0
     for number in range(count):
         rng = seeded(name, seed, number)
@@ -143,6 +144,18 @@ def test_one_unit_moves_the_integers_within_the_sensitivity(unit):
 def test_one_unit_moves_the_integers_of_other_spellings_within_the_sensitivity():
     for neighbours in Neighbours:
         assert explored(f"u, {neighbours.value}", 5, "spellings", SPELLINGS)
+
+
+@pytest.mark.slow
+def test_one_unit_moves_the_integers_of_lists_within_the_sensitivity():
+    for neighbours in Neighbours:
+        assert explored(f"u, {neighbours.value}", 5, "lists", LISTS, has_lists=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_many_queries_of_lists_are_within_their_sensitivity(neighbours):
+    explored(f"u, {neighbours.value}", 400, "many lists", LISTS, has_lists=True)
 
 
 @pytest.mark.long
