@@ -328,7 +328,7 @@ class Relations:
                 raise Refused(
                     "two protected tables are joined, but not on the unit's key, or on keys of two kinds",
                     why="a row would be made of two people's rows",
-                    fix="join them ON the unit's key of both, declared with one kind, AND other conditions",
+                    fix="join them on the unit's key of both, declared with one kind, and other conditions",
                 )
             conditions.append(exp.EQ(this=unit.copy(), expression=own))
         if side and not conditions:

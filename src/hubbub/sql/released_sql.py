@@ -358,7 +358,7 @@ def _check_texts(statement: exp.Expr) -> None:
             "the SQL over the released table could make long texts",
             why=f"it may hold texts of {_MAX_TEXT} characters, replace {_MAX_REPLACES} times by a text "
             f"of up to {_MAX_REPLACEMENT} that is written out, and concatenate {_MAX_OPERANDS} texts",
-            fix="build the texts from the result, outside SQL",
+            fix="build the texts from the result, in Python",
         )
 
 
