@@ -152,6 +152,6 @@ def check_mappings(**arguments: object) -> None:
         raise InvalidInput(
             f"{name} is not a mapping from names",
             why="each value in it belongs to a name",
-            fix="pass a dict whose keys are texts",
+            fix="pass a dict with texts as its keys",
             parameter=name,
         )

@@ -267,9 +267,9 @@ def test_group_that_a_released_count_calls_empty_has_no_mean(count):
     answers = plan.run().value
     counts = answers["n"]
     for name in "msdr":
-        shown = [count for count, value in zip(counts, answers[name], strict=True) if value is not None]
-        assert shown
-        assert min(shown) > 0
+        positive = [count for count, value in zip(counts, answers[name], strict=True) if value is not None]
+        assert positive
+        assert min(positive) > 0
     assert None not in answers["t"]
     assert any(count > 0 and mean is None for count, mean in zip(counts, answers["m"], strict=True))
 

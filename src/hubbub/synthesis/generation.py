@@ -105,8 +105,8 @@ def random_rows(rows: int, count: int) -> Integers:
     if 2 * count > rows:
         return random_order(rows)[:count]
     # Of a large table, a random order of all rows would take longer than what is done to a few of them.
-    drawn = np.unique(_random_integers(count) % np.uint64(rows)).astype(np.int64)
-    chosen: Integers = drawn[random_order(drawn.size)]
+    draws = np.unique(_random_integers(count) % np.uint64(rows)).astype(np.int64)
+    chosen: Integers = draws[random_order(draws.size)]
     return chosen
 
 
