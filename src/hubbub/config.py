@@ -75,6 +75,7 @@ from hubbub.engines.schema import Kind, parse_bounds, parse_group_keys
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.numbers import parse_integer
 from hubbub.output_files import CONFIG_NAME, protect_paths
+from hubbub.report.registry import ABOUT
 from hubbub.unit import Unit
 
 __all__ = ["CONFIG_NAME", "Config", "TableConfig", "read_config"]
@@ -319,6 +320,9 @@ class _Reader:
     def _about(self, stated: Mapping[str, Any]) -> dict[str, str]:
         about = self._mapping(stated, "about")
         for name, text in about.items():
+            if name not in ABOUT:
+                fix = f"use one of: {', '.join(ABOUT)}"
+                raise self._wrong(f"about.{name}", "is not known", "a label has fixed fields", fix)
             if not isinstance(text, str):
                 raise self._wrong(f"about.{name}", "is not a text", "people read it", "write it in words")
         return dict(about)

@@ -38,6 +38,7 @@ def check_output_path(path: str | Path, endings: Sequence[str] = ()) -> Path:
             f"the output ends in {ending or 'nothing'}",
             why="its ending names its format, and a program that opens it would not understand another",
             fix=f"use one of: {', '.join(filter(None, endings))}",
+            parameter="output",
         )
     if target.exists() and not target.is_file():
         raise _cannot_write(original, "it is not a regular file")
@@ -106,6 +107,7 @@ def _would_be_lost() -> Refused:
         "the output is, or leads to, a file of rows, a ledger, a declaration or a key",
         why="it would be lost",
         fix="give the output another name",
+        parameter="output",
     )
 
 
@@ -114,4 +116,5 @@ def _cannot_write(path: Path, why: str | None) -> InvalidInput:
         f"the output {path} cannot be written",
         why=(why or "the system refused").lower(),
         fix="pass a file in a folder that may be written to",
+        parameter="output",
     )

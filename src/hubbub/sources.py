@@ -481,7 +481,7 @@ def _refuse_without_ledger(**arguments: Any) -> None:
         if value is not None:
             raise InvalidInput(
                 f"{{{name}}} is given without a ledger",
-                why="only a ledger keeps it",
+                why="accounts, analysts and versions are kept in a ledger",
                 fix="pass a {ledger} too",
             )
 

@@ -144,6 +144,8 @@ toss perhaps
 plan broken.toml {COUNT} --epsilon 1
 plan wrong.toml {COUNT} --epsilon 1
 plan typo.toml {COUNT} --epsilon 1
+report --about about.toml --ledger l
+init visits.parquet --unit patient --format json
 {ASK} --format json --ledger l --account visit
 {ASK.replace("--epsilon 1", "--epsilon one")} --format json
 query --format json
@@ -180,6 +182,7 @@ def folder(tmp_path, monkeypatch):
         "lines.json": '{"patient": 1}\n',
         "broken.toml": "tables = [",
         "wrong.toml": '[tables.visits]\npath = "visits.csv"\n',
+        "about.toml": '[about]\npurpose = "x"\n[tables.visits]\npath = "visits.csv"\nunit = "patient"\n',
         "typo.toml": '[tables.visits]\npath = "visits.csv"\nunit = "patient"\nbound = { cost = [0, 5] }\n',
     }.items():
         Path(name).write_text(text)

@@ -9,8 +9,10 @@ from unittest import mock
 
 import pandas as pd
 import pytest
+import typer
 
 from cli.terminal import run
+from hubbub.cli.app import app
 from hubbub.cli.commands import COMMANDS, EXAMPLES
 from hubbub.cli.shell import EXIT_CODES
 from hubbub.engines.duckdb import DuckDB
@@ -233,3 +235,51 @@ def test_help_is_shown_before_engines_and_numpy_are_loaded():
     code = "import sys, hubbub.cli.query; print({'numpy', 'duckdb', 'sqlglot'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout == "set()\n"
+
+
+def list_commands(command, words=()):
+    for name, each in getattr(command, "commands", {}).items():
+        yield from list_commands(each, (*words, name))
+    if not getattr(command, "commands", {}) or words in {("budget",), ("report",)}:
+        yield " ".join(words), {option for parameter in command.params for option in parameter.opts}
+
+
+def test_every_command_with_an_answer_has_a_json_form():
+    without = {
+        words for words, options in list_commands(typer.main.get_command(app)) if "--format" not in options
+    }
+    # A show; processes that go on until they are stopped; and two that write JSON, whatever is asked for.
+    assert without == {"demo", "serve", "mcp", "ledger sign", "ledger export"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("account")
+def test_actions_say_what_they_did_for_programs():
+    def ask(*words):
+        out = run(*words, "--format", "json")
+        assert (out.code, out.stderr) == (0, "")
+        return json.loads(out.stdout)
+
+    account = ask("budget", "open", "trips", "--unit", "row", "--epsilon", "2", *LEDGER)
+    assert (account["account"], account["budget"]["epsilon"]) == ("trips", "2")
+    granted = ask("budget", "grant", "bob", "--epsilon", "1", "--account", "trips", *LEDGER)
+    assert granted["analysts"] == {"bob": {"epsilon": "1", "spent": "0"}}
+    assert ask("ledger", "key", "owner.key") == {"private": "owner.key", "public": "owner.key.pub"}
+    assert ask("ledger", "key", "releases.key", "--secret") == {"secret": "releases.key"}
+    backup = ask("ledger", "backup", "l.backup", *LEDGER)
+    assert (backup["backup"], Path(backup["secret"]).name) == ("l.backup", "l.key")
+    Path("l").unlink()
+    restored = ask("ledger", "restore", "l.backup", *LEDGER, "--nothing-since")
+    assert (restored["ledger"], restored["entries"]) == ("l", 6)
+    assert ask("init", "visits.parquet", "--unit", "patient", "--yes") == {"declaration": "hubbub.toml"}
+    refused = run("init", "visits.parquet", "--force", "--format", "json")
+    assert json.loads(refused.stderr)["parameter"] == "yes"
+
+
+def test_wrong_field_of_a_label_names_its_file():
+    Path("hubbub.toml").write_text(
+        '[about]\npurpose = "x"\n[tables.visits]\npath = "visits.parquet"\nunit = "patient"\n'
+    )
+    out = run("report", *LEDGER)
+    assert out.code == 2
+    assert out.stderr.startswith("hubbub.toml: about.purpose is not known: a label has fixed fields.")

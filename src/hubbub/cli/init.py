@@ -19,7 +19,7 @@ from hubbub.cli.options import (
     parse_number,
     parse_separator,
 )
-from hubbub.cli.terminal import escaped, print_line
+from hubbub.cli.terminal import FormatOption, OutputFormat, escaped, print_line, show_outcome
 from hubbub.config import read_config
 from hubbub.config_values import ROW, drop_password, parse_keys, parse_kind, read_key_texts
 from hubbub.engine_lookup import is_database, is_server, open_connection, open_engine
@@ -81,6 +81,7 @@ def init(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: declare only the unit.")] = False,
     force: Annotated[bool, typer.Option("--force", help=f"Overwrite an existing {CONFIG_NAME}.")] = False,
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Write a first hubbub.toml beside FILE: the privacy unit, and public facts about each column.
 
@@ -92,6 +93,13 @@ def init(
     hubbub init visits.parquet --unit patient --yes
     hubbub init postgresql://analyst@db/clinic --table visits --unit patient
     """  # noqa: D301 - the mark that keeps lines is a real \b
+    if form is OutputFormat.JSON and not yes:
+        raise InvalidInput(
+            "--format json is given without --yes",
+            why="a program cannot answer questions",
+            fix="add --yes and --unit",
+            parameter="yes",
+        )
     path = (Path() if is_server(file) else Path(file).parent) / CONFIG_NAME
     if path.exists() and not force:
         raise InvalidInput(
@@ -118,7 +126,10 @@ def init(
     text = "\n".join([*source.top, *general, *_ask_about(prompt), *entries, ""])
     write_declaration(path, text)
     read_config(path)
-    print_line("written: ", escaped(path), "; all of it is public, edit it as you like")
+    advice = "; all of it is public, edit it as you like"
+    show_outcome(form, {"declaration": str(path)}, "written: ", escaped(path), advice)
+    if form is OutputFormat.JSON:
+        return
     query = f"SELECT COUNT(*) AS n FROM {_toml_key(first.name)}"  # noqa: S608 - it is shown, not run
     target = path if source.is_database else file
     print_line(escaped(f"next: hubbub plan {target} '{query}' --epsilon 1"))

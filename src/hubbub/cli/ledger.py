@@ -23,9 +23,11 @@ from hubbub.cli.terminal import (
     make_console,
     print_line,
     show_json,
+    show_outcome,
     to_json,
     write_stdout,
 )
+from hubbub.config_values import drop_password
 from hubbub.errors import InvalidInput
 from hubbub.ledger import Entry, Ledger, LedgerAccount, check_signature, new_secret, new_signing_key
 from hubbub.ledger.entries import EntryKind
@@ -89,6 +91,7 @@ def open_account(
     purpose: Purpose = "",
     where: LedgerAddress = "",
     allow_large_epsilon: LargeEpsilon = False,
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Open an account: `hubbub budget open visits --unit patient --epsilon 1 --ledger visits.ledger`."""
     budget_to_open = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
@@ -96,7 +99,8 @@ def open_account(
         account = opened_ledger.account(
             name, Unit.row() if unit.lower() == "row" else Unit(unit), budget_to_open
         )
-        print_line(escaped(name), f": {_format_budget(account.privacy_filter)} for ", escaped(account.unit))
+        text = f": {_format_budget(account.privacy_filter)} for "
+        show_outcome(form, _describe_account(account), escaped(name), text, escaped(account.unit))
 
 
 @budget.command("grant")
@@ -109,14 +113,15 @@ def grant(
     where: LedgerAddress = "",
     name: AccountName = "",
     allow_large_epsilon: LargeEpsilon = False,
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Grant an analyst a budget: `hubbub budget grant ada --epsilon 0.5`."""
     grant_budget = _parse_budget(epsilon, delta, population, purpose, large=allow_large_epsilon)
     with _open_to_write(where) as opened_ledger:
         account = single_account(opened_ledger, name)
         account.grant(analyst, grant_budget)
-        granted = _format_budget(account.analysts()[analyst])
-        print_line(escaped(analyst), f" may spend {granted} of ", escaped(account.name))
+        text = f" may spend {_format_budget(account.analysts()[analyst])} of "
+        show_outcome(form, _describe_account(account), escaped(analyst), text, escaped(account.name))
 
 
 def _parse_budget(epsilon: str, delta: str, population: str | None, purpose: str, *, large: bool) -> Budget:
@@ -226,11 +231,12 @@ def admit(
         typer.Option(metavar="reader|spender", help="Read all entries; or charge, as the data's process."),
     ],
     where: LedgerAddress = "",
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Let a database role read a ledger in PostgreSQL: `hubbub ledger admit rita --role reader`."""
     with _open_to_write(where) as opened_ledger:
         opened_ledger.admit(name, role)
-    print_line(escaped(name), f" is a {role} of the ledger")
+    show_outcome(form, {"name": name, "role": role}, escaped(name), f" is a {role} of the ledger")
 
 
 @ledger.command("key")
@@ -240,14 +246,18 @@ def make_key(
         bool,
         typer.Option("--secret", help="Make a secret that authenticates releases, not a signing key."),
     ] = False,
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Make a signing key and its public key FILE.pub; or a secret that authenticates stored releases."""
     if secret:
         new_secret(file)
-        print_line("written: ", escaped(file), f"; name it as secret in {CONFIG_NAME}, and never lose it")
+        advice = f"; name it as secret in {CONFIG_NAME}, and never lose it"
+        show_outcome(form, {"secret": str(file)}, "written: ", escaped(file), advice)
         return
     new_signing_key(file)
-    print_line("written: ", escaped(file), " (keep it private) and ", escaped(file), ".pub (public)")
+    facts = {"private": str(file), "public": f"{file}.pub"}
+    words = ("written: ", escaped(file), " (keep it private) and ", escaped(file), ".pub (public)")
+    show_outcome(form, facts, *words)
 
 
 @ledger.command("sign")
@@ -265,13 +275,16 @@ def sign(
 def back_up(
     file: Annotated[Path, typer.Argument(help="File to write; it must not exist yet.")],
     where: LedgerAddress = "",
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Back up a ledger to a file that cannot be charged: `hubbub ledger backup visits.backup`."""
     with open_to_read(where) as opened_ledger:
         opened_ledger.backup(file)
         key = opened_ledger.key_path
-    print_line("written: ", escaped(file), "; hubbub ledger restore turns it into a ledger again")
-    if key is not None:
+    facts = {"backup": str(file), "secret": None if key is None else str(key)}
+    advice = "; hubbub ledger restore turns it into a ledger again"
+    show_outcome(form, facts, "written: ", escaped(file), advice)
+    if key is not None and form is OutputFormat.TEXT:
         print_line("keep ", escaped(key), ", too: stored releases cannot be read without it")
 
 
@@ -292,6 +305,7 @@ def restore(
     nothing_since: Annotated[
         bool, typer.Option("--nothing-since", help="Nothing was spent since the backup.")
     ] = False,
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Continue with a backup, a copy or a moved ledger, after stating what was spent since.
 
@@ -308,7 +322,9 @@ def restore(
         names = source.accounts()
     spent = dict(_parse_spent(each, names) for each in spent_since or [])
     verdict = Ledger.restore(place, backup, spent_since=spent)
-    print_line(escaped(place), f" is the ledger from now on: {verdict.entries} entries")
+    facts = {"ledger": drop_password(place), "entries": verdict.entries}
+    text = f" is the ledger from now on: {verdict.entries} entries"
+    show_outcome(form, facts, escaped(drop_password(place)), text)
 
 
 def _parse_spent(text: str, names: list[str]) -> tuple[str, PrivacyLoss]:

@@ -158,5 +158,6 @@ def _choose_format(choice: ReportFormat | None, output: Path | None) -> ReportFo
             f"the output ends in {output.suffix}, and --format is {choice.value}",
             why="programs choose how to read a file by its suffix",
             fix="leave --format out, or give the file another suffix",
+            parameter="format",
         )
     return choice or by_suffix or ReportFormat.TEXT

@@ -78,12 +78,14 @@ def choose_format(choice: str | None, output: Path | None, formats: type[StrEnum
             f"the output ends in {suffix}, and --format is {form}",
             why="programs choose how to read a file by its suffix",
             fix="leave --format out, or give the file another suffix",
+            parameter="format",
         )
     if form in _BINARY and output is None:
         raise InvalidInput(
             f"--format {form} is given without --output",
             why=f"{_BINARY[form]} is binary",
             fix=f"add --output FILE.{form}",
+            parameter="output",
         )
     check_format(form)
     return form

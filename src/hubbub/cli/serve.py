@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub.cli.options import parse_above_zero, parse_delta
-from hubbub.cli.terminal import escaped, print_line
+from hubbub.cli.terminal import FormatOption, OutputFormat, escaped, print_line, show_json, show_outcome
 from hubbub.errors import InvalidInput
 from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import CONFIG_NAME
@@ -187,6 +187,7 @@ def add_user(
         typer.Option("--oidc", help="Without a password: NAME is an address at the identity provider."),
     ] = False,
     config: ConfigFile = Path(CONFIG_NAME),
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Add a user with a role; a password is made and shown once: `hubbub user add ada --epsilon 1`."""
     from hubbub.accounting import Budget
@@ -204,21 +205,32 @@ def add_user(
         if budget is not None:
             service.find(chosen).account.grant(name, budget)
             service.state.audit(_BY, "grant", chosen, analyst=name, epsilon=str(budget.epsilon))
-        print_line("added: ", escaped(name), f", {rank} of {chosen}")
-        if is_new and not is_external:
+        is_shown = is_new and not is_external
+        facts = {
+            "user": name,
+            "role": rank.value,
+            "dataset": chosen,
+            "password": password if is_shown else None,
+        }
+        show_outcome(form, facts, "added: ", escaped(name), f", {rank} of {chosen}")
+        if is_shown and form is OutputFormat.TEXT:
             print_line("password, shown once: ", escaped(password))
 
 
 @user.command("password")
 def set_password(
-    name: UserName, is_prompted: PromptOption = False, config: ConfigFile = Path(CONFIG_NAME)
+    name: UserName,
+    is_prompted: PromptOption = False,
+    config: ConfigFile = Path(CONFIG_NAME),
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Set a new password; all sessions of the user end."""
     with _open_people(config) as service:
         password, is_new = _choose_password(_ask_password(is_prompted))
         service.auth.set_password(name, password, by=_BY)
-        if is_new:
-            print_line("password, shown once: ", escaped(password))
+        facts = {"user": name, "password": password if is_new else None}
+        words = ("password, shown once: ", escaped(password)) if is_new else ("set: ", escaped(name))
+        show_outcome(form, facts, *words)
 
 
 @user.command("role")
@@ -227,11 +239,15 @@ def set_role(
     role: Annotated[str, typer.Argument(metavar="reader|analyst|owner|none", help="What the user may do.")],
     dataset: DatasetOption = "",
     config: ConfigFile = Path(CONFIG_NAME),
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Give a user another role in a dataset, or none."""
     with _open_people(config) as service:
         chosen = _find_dataset(service, dataset)
         service.auth.set_role(name, chosen, None if role == "none" else _parse_role(role), by=_BY)
+        facts = {"user": name, "role": None if role == "none" else role, "dataset": chosen}
+        text = f": {'no role in' if role == 'none' else f'{role} of'} {chosen}"
+        show_outcome(form, facts, escaped(name), text)
 
 
 @user.command("lock")
@@ -239,10 +255,13 @@ def lock_user(
     name: UserName,
     is_unlocked: Annotated[bool, typer.Option("--undo", help="Let the user in again.")] = False,
     config: ConfigFile = Path(CONFIG_NAME),
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Lock a user out, with all sessions and tokens."""
     with _open_people(config) as service:
         service.auth.set_active(name, is_active=is_unlocked, by=_BY)
+        text = ": may sign in again" if is_unlocked else ": locked out"
+        show_outcome(form, {"user": name, "locked": not is_unlocked}, escaped(name), text)
 
 
 @user.command("token")
@@ -253,6 +272,7 @@ def make_token(
     epsilon: Annotated[str | None, typer.Option(help="The most ε that may be spent through it.")] = None,
     days: Annotated[float, typer.Option(help="Days until it expires, at most 366.")] = 30,
     config: ConfigFile = Path(CONFIG_NAME),
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Make a token for programs of a user; it is shown once."""
     from hubbub.server.records import Principal
@@ -268,13 +288,16 @@ def make_token(
         _, secret = service.auth.make_token(
             Principal(name), purpose, role=_parse_role(role), epsilon=epsilon, days=days
         )
-        print_line("token, shown once: ", escaped(secret))
+        show_outcome(form, {"user": name, "token": secret}, "token, shown once: ", escaped(secret))
 
 
 @user.command("list")
-def list_users(config: ConfigFile = Path(CONFIG_NAME)) -> None:
+def list_users(config: ConfigFile = Path(CONFIG_NAME), form: FormatOption = OutputFormat.TEXT) -> None:
     """List users who may sign in, with their roles."""
     with _open_people(config) as service:
+        if form is OutputFormat.JSON:
+            show_json(service.auth.users())
+            return
         for name, roles in service.auth.users().items():
             words = ", ".join(f"{role} of {dataset}" for dataset, role in roles.items()) or "no role"
             print_line(escaped(name), ": ", escaped(words))

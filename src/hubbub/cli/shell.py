@@ -64,8 +64,18 @@ def _escaped_messages() -> Iterator[None]:
     except Exception as problem:
         message = getattr(problem, "message", None)
         if isinstance(message, str) and hasattr(problem, "exit_code"):
-            problem.message = escape_lines(message)  # type: ignore[attr-defined]
+            parameter = getattr(getattr(problem, "param", None), "name", "")
+            problem.message = escape_lines(_explain_usage(message, parameter))  # type: ignore[attr-defined]
         raise
+
+
+def _explain_usage(message: str, parameter: str) -> str:
+    """The parser's message without pydantic's words, and with what to do."""
+    if not message and parameter == "sql":
+        return 'Write a file and a query in quotes: visits.csv "SELECT COUNT(*) AS n FROM visits".'
+    if message.startswith("Got unexpected extra argument"):
+        return f"{message}. A query is one argument: put it in quotes."
+    return message.removeprefix("Value error, ")
 
 
 def make_app(*, has_options: bool = True) -> typer.Typer:

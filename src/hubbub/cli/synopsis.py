@@ -20,7 +20,7 @@ from hubbub.cli.options import (
     parse_pairs,
 )
 from hubbub.cli.results import show_result, show_status
-from hubbub.cli.terminal import print_line
+from hubbub.cli.terminal import FormatOption, OutputFormat, print_line, show_outcome
 from hubbub.errors import InvalidInput
 from hubbub.numbers import format_up
 from hubbub.output_files import check_output_path, write_output
@@ -29,6 +29,7 @@ from hubbub.report.tables import DIGITS
 if TYPE_CHECKING:
     from hubbub.dataset import Dataset
     from hubbub.synthesis.synopsis_plan import SynopsisPlan
+    from hubbub.synthesis.synthesis import SynthesisPlan
 
 __all__ = ["ENDING", "answer_from_synopsis", "synopsis", "synthesize"]
 
@@ -162,7 +163,12 @@ Again = Annotated[bool, typer.Option("--again", help="If it failed before: charg
 
 
 @with_options(SynopsisOptions)
-def synopsis(options: SynopsisOptions, output: SynopsisOutput = None, again: Again = False) -> None:
+def synopsis(
+    options: SynopsisOptions,
+    output: SynopsisOutput = None,
+    again: Again = False,
+    form: FormatOption = OutputFormat.TEXT,
+) -> None:
     """Measure tables once, so that later questions cost nothing: `hubbub query FILE.synopsis SQL`.
 
     Categories, bounds and rules are public: they are declared here or in a hubbub.toml, and never read from
@@ -178,16 +184,17 @@ def synopsis(options: SynopsisOptions, output: SynopsisOutput = None, again: Aga
         if output is not None:
             check_output_path(output, [ENDING])  # now that it is known which files are data
         plan = options.make_plan(data)
-        print_line(str(plan))
+        if form is OutputFormat.TEXT:
+            print_line(str(plan))
         if output is None:
-            print_line("nothing spent; add --output FILE.synopsis to measure it")
+            advice = "nothing spent; add --output FILE.synopsis to measure it"
+            show_outcome(form, {**_describe_cost(plan), "output": None}, advice)
             return
         with show_status() as progress:
             release = data.run_synopsis(plan, progress, again=again)
         release.value.save(output)
-        price = f"ε = {format_up(plan.epsilon, DIGITS)} at δ = {format_up(plan.delta, DIGITS)}"
-        print_line(f"spent: {price}, as {plan.loss}, for {data.unit}")
-        print_line(f"written to {output}; ask it with: hubbub query {output} SQL")
+        text = f"{_spent(plan, data)}\nwritten to {output}; ask it with: hubbub query {output} SQL"
+        show_outcome(form, {**_describe_cost(plan), "output": str(output)}, text)
 
 
 def answer_from_synopsis(options: QueryOptions, form: str, output: Path | None) -> None:
@@ -274,6 +281,7 @@ def synthesize(
     save: SaveOption = None,
     metadata: MetadataOption = None,
     again: Again = False,
+    form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Make synthetic rows: from a .synopsis at no cost, or from data for --epsilon and --delta.
 
@@ -301,7 +309,8 @@ def synthesize(
         content = open_synopsis(options.file)
         content.synthetic(rows).write(output)
         _write_metadata(content.metadata(), metadata)
-        print_line(f"nothing spent; written to {output}")
+        facts = {"epsilon": "0", "delta": "0", "output": str(output)}
+        show_outcome(form, facts, f"nothing spent; written to {output}")
         return
     if options.epsilon is None or options.delta is None:
         raise InvalidInput(
@@ -324,9 +333,17 @@ def synthesize(
             synthesis.save(save)
         synthesis.synthetic(rows).write(output)
         _write_metadata(synthesis.metadata(), metadata)
-        price = f"ε = {format_up(plan.epsilon, DIGITS)} at δ = {format_up(plan.delta, DIGITS)}"
-        print_line(f"spent: {price}, as {plan.loss}, for {data.unit}")
-        print_line(f"written to {output}")
+        facts = {**_describe_cost(plan), "output": str(output)}
+        show_outcome(form, facts, f"{_spent(plan, data)}\nwritten to {output}")
+
+
+def _describe_cost(plan: "SynopsisPlan | SynthesisPlan") -> dict[str, Any]:
+    return {"epsilon": format_up(plan.epsilon), "delta": format_up(plan.delta)}
+
+
+def _spent(plan: "SynopsisPlan | SynthesisPlan", data: "Dataset") -> str:
+    price = f"ε = {format_up(plan.epsilon, DIGITS)} at δ = {format_up(plan.delta, DIGITS)}"
+    return f"spent: {price}, as {plan.loss}, for {data.unit}"
 
 
 def _write_metadata(description: dict[str, Any], path: Path | None) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "print_note",
     "show_error_json",
     "show_json",
+    "show_outcome",
     "to_json",
     "write_stdout",
 ]
@@ -98,6 +99,14 @@ def print_note(text: str) -> None:
 def show_json(value: Any) -> None:
     """Print a value for programs."""
     write_stdout(to_json(value, indent=2, allow_nan=False) + "\n")
+
+
+def show_outcome(form: OutputFormat, facts: dict[str, Any], *line: str | Text) -> None:
+    """Print what was done: facts for programs, a line for people."""
+    if form is OutputFormat.JSON:
+        show_json(facts)
+    else:
+        print_line(*line)
 
 
 def show_error_json(*, what: str, why: str, fix: str, parameter: str | None, code: int) -> None:

@@ -410,7 +410,7 @@ class JsonFiles(RowFiles):
         if not names:
             raise InvalidInput(
                 f"no column of {table} is declared",
-                why="rows of JSON have no header: which columns there are cannot be taken from them",
+                why="JSON has no header, and what columns there are is never learned from rows",
                 fix="declare each with its type, as {types=cost=number}",
             )
         refuse_duplicate_names(names, table)

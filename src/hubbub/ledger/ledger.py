@@ -348,4 +348,5 @@ def missing_account_error(name: str, family: str, others: Sequence[str] = ()) ->
         f"there is no account {name!r}",
         why="a new account needs a unit and a budget",
         fix=(f"use one of: {', '.join(others)}; or " if others else "") + f"{{open_account={family}}}",
+        parameter="account",
     )

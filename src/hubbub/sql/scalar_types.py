@@ -183,7 +183,7 @@ _WINDOW = (
 
 
 SUBQUERY_REASON = (
-    "rows would be kept or dropped for what other units' rows are",
+    "which rows are kept would depend on other units' rows",
     "write an inner join with a public table, or on the unit's key",
 )
 
