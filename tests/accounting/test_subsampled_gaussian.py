@@ -1,6 +1,7 @@
 """Sampled Gaussian steps on nodes: their moments, and what is proved of them, against fine sums."""
 
 import math
+from fractions import Fraction
 
 import mpmath as mp
 import numpy as np
@@ -220,3 +221,32 @@ def test_too_much_work_is_uncertified(monkeypatch):
     monkeypatch.setattr(subsampled_gaussian, "MAX_WORK", 100)
     with pytest.raises(Uncertified):
         nodes.log_ratio(0.1, 10)
+
+
+@pytest.mark.parametrize("rate", [0.7, 0.3, 1e-3, 1e-6, 1e-20])
+def test_ratios_are_off_by_few_units(rate):
+    """Of tiny rates by more than others: the error of the exponent counts about ln(1/q) times."""
+    sigma = 0.7000000000000001
+    law = SubsampledGaussians(np.array([rate]), np.array([sigma]), np.ones(1), added=False)
+    x = np.linspace(-3 * sigma, 1 + sigma**2 * (3 - math.log(rate)), 60)[None, :]
+    ratio = law.log_ratio(x)
+    share = law.share(x, ratio)
+    units, share_units = law.ratio_units(ratio), law.share_units(x, ratio)
+    worst = 0.0
+    with mp.workdps(60):
+        for k, at in enumerate(x[0].tolist()):
+            sampled = mp.mpf(rate) * mp.exp((mp.mpf(at) - 0.5) / mp.mpf(sigma) ** 2)
+            exact = 1 - mp.mpf(rate) + sampled
+            off = abs(ratio[0, k] - mp.log(exact)) * 2**53
+            assert off <= units[0, k]
+            assert abs(share[0, k] / (sampled / exact) - 1) * 2**53 <= share_units[0, k]
+            worst = max(worst, off / abs(ratio[0, k]))
+    # Without the logarithm of the rate it would be too few.
+    assert worst > 28 or rate > 1e-20
+
+
+def test_nodes_are_exact_multiples_of_their_distance():
+    law = SubsampledGaussians(np.array([0.01, 0.1]), np.array([1.1, 7 / 3]), np.ones(2), added=False)
+    for row in law.quadrature(3.3, 5.0).x:
+        step = Fraction(row[1]) - Fraction(row[0])
+        assert all(Fraction(x) == Fraction(row[0]) + k * step for k, x in enumerate(row.tolist()))

@@ -27,8 +27,6 @@ Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
 
 _UNIT = 2.0**-53
-# survives: How much is allowed for rounding is free, if it is some units more than is lost.
-_ROUNDING = 2.0**-49
 # survives: How many nodes are summed at a time changes the sum by rounding only.
 _BLOCK = 32
 """Nodes summed at a time."""
@@ -65,6 +63,17 @@ class SubsampledGaussians:
     def log_ratio(self, x: Doubles) -> Doubles:
         """Ln r at outcomes x, one row for each step."""
         return log_mixture((x - 0.5) / (self.sigmas**2)[:, None], self.rates[:, None])
+
+    def ratio_units(self, log_ratio: Doubles) -> Doubles:
+        """By how many units ln r may be off: e^u is off by units of u, which may be ln(1/q)."""
+        return np.asarray((28 - 4 * np.log(self.rates))[:, None] * np.abs(log_ratio))
+
+    def share_units(self, x: Doubles, log_ratio: Doubles) -> Doubles:
+        """By how many units of itself the chance of having been sampled may be off."""
+        log_rate = np.log(self.rates)[:, None]
+        power = (x - 0.5) / (self.sigmas**2)[:, None]
+        rounding = 4 * np.abs(power) - 8 * log_rate + 2 * np.abs(log_rate + power) + 2 * np.abs(log_ratio) + 8
+        return np.asarray(rounding + self.ratio_units(log_ratio))
 
     def loss(self, log_ratio: Doubles) -> Doubles:
         """L = ln r if a unit is removed, −ln r if it is added."""
@@ -263,8 +272,7 @@ class SubsampledGaussians:
             return None
         if count > _MAX_NODES_PER_STEP or count * s.size > MAX_NODES:
             raise Uncertified
-        step = (high - low) / (count - 1)
-        x = low[:, None] + step[:, None] * np.arange(count)
+        x, step = _even_nodes(low, high, count)
         size = (growth - 2 * math.pi * v * s * s / step).min(axis=0) + math.log(4.01)
         small = (1 + tilt) * np.abs(self.log_ratio(x)).max(axis=1) < 500
         return QuadratureNodes(
@@ -346,8 +354,7 @@ class SubsampledGaussians:
         count = int(min(1e9, np.ceil(((high - low) / step).max()))) + 2
         if count > _MAX_NODES_PER_STEP or count * s.size > MAX_NODES:
             raise Uncertified
-        step = (high - low) / (count - 1)
-        x = low[:, None] + step[:, None] * np.arange(count)
+        x, step = _even_nodes(low, high, count)
         # Two lines, and twice: that the normal law sums to 1 is used, too.
         fall = 2 * math.pi * strip * s * s / step - math.log(4.01)
         beyond = lines.log_beyond(step)[edges].max(axis=0)
@@ -386,38 +393,38 @@ class QuadratureNodes:
         self.tilt = tilt
         self.x = x
         s, step = law.sigmas, x[:, 1] - x[:, 0]
-        log_weight = (np.log(step / (s * math.sqrt(2 * math.pi))))[:, None] - x * x / (2 * (s * s)[:, None])
-        missing = np.zeros(s.size)
+        log_step = np.log(step / (s * math.sqrt(2 * math.pi)))[:, None]
+        log_weight = log_step - x * x / (2 * (s * s)[:, None])
+        missing, log_share = np.zeros(s.size), np.zeros_like(x)
         if near is not None:
             missing = normal_cdf(-near.at / np.sqrt(s * s + near.width**2))
             with np.errstate(divide="ignore"):
                 log_share = np.log(near.below(x))
-        else:
-            log_share = np.zeros_like(x)
         log_ratio = law.log_ratio(x)
-        power = -tilt * log_ratio if law.added else (1 + tilt) * log_ratio
+        exponent = -tilt if law.added else 1 + tilt
+        power = exponent * log_ratio
         whole = power + log_weight + log_share
         highest = whole.max(axis=1)
         self.moments = np.log(np.exp(whole - highest[:, None]).sum(axis=1)) + highest
-        spread = 1 + np.abs(self.moments)
+        self.chance = np.exp(whole - self.moments[:, None])
+        # By how many units a weight is off, but for its power.
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
+        units = 5 * x * x / (s * s)[:, None] + 12 * np.abs(log_step)
+        if near is not None:
+            units = units + near.units(x)
+        size = units + abs(exponent) * law.ratio_units(log_ratio) + 4 * np.abs(power)
+        rounding = 4 * np.abs(self.moments) + (self.chance * (size + 160)).sum(axis=1)
         small = small & (np.abs(self.moments) < 1.5)
         if small.any():
-            # Where losses are small, e^K − 1 is small, too, and is summed without losing digits.
-            share = np.exp((log_weight + log_share)[small]) * np.expm1(np.minimum(power[small], 600.0))
-            self.moments[small] = np.log1p(share.sum(axis=1) - missing[small])
-            spread[small] = 2 * np.abs(share).sum(axis=1) + 2.0**8 * missing[small]
+            parts = (array[small] for array in (log_weight + log_share, power, units, missing, law.rates))
+            self.moments[small], rounding[small] = _small_moments(*parts)
+            self.chance[small] = np.exp(whole[small] - self.moments[small, None])
         if not np.isfinite(self.moments).all():
             raise Uncertified
-        self.moment = float(law.counts @ self.moments)
-        self.chance, loss = np.exp(whole - self.moments[:, None]), law.loss(log_ratio)
+        self.moment = math.fsum(law.counts * self.moments)
+        loss = law.loss(log_ratio)
         self.mean = (self.chance * loss).sum(axis=1)
         self.variance = (self.chance * (loss - self.mean[:, None]) ** 2).sum(axis=1)
-        # An exponential loses as many units as its exponents are large.
-        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
-        size = 24 * np.abs(power) + x * x / (s * s)[:, None]
-        spread = spread * (1 + np.abs(power * (self.chance > 1e-30)).max(axis=1))
-        if near is not None:
-            size = size + near.units(x)
         self._weigh(turn, log_weight, near, size)
         with np.errstate(over="ignore", under="ignore"):
             # Beyond the nodes both laws fall at least like e^(−9.5·|x|/σ) from what they are at the last.
@@ -429,14 +436,13 @@ class QuadratureNodes:
         # Nodes that miss part of the distribution are of no use.
         if not self.lost.max() < MAX_LOST:
             raise Uncertified
-        self.error = float(law.counts @ (self.lost + _ROUNDING * spread))
+        self.error = float(law.counts @ (self.lost + _UNIT * rounding))
         self.above: Complexes | Doubles | None = None
         if below is not None:
             self._divide(below, turn, lost_above)
-        modulus = np.abs(self.weight)
-        self.absolute = (modulus * self._size * self._away).sum(axis=1)
-        self._most = 2 * (modulus * self._size).sum(axis=1)
-        self._phase = float(law.counts @ (modulus * self._swing).sum(axis=1))
+        units = np.abs(self.weight) * self._size
+        self.absolute, self._most = (units * self._away).sum(axis=1), 2 * units.sum(axis=1)
+        self._phase = float(law.counts @ (np.abs(self.weight) * self._swing).sum(axis=1))
 
     @property
     def _side(self) -> float:
@@ -448,23 +454,30 @@ class QuadratureNodes:
         law, x, s = self._law, self.x, self._law.sigmas
         self.weight: Complexes | Doubles = self.chance
         self.angle = np.zeros_like(x)
-        loss = law.loss(law.log_ratio(x))
+        real = law.log_ratio(x)
+        units = law.ratio_units(real)
         if turn.any():
-            side = self._side
-            real, self.angle = _polar(law, x, turn[:, None])
-            loss = law.loss(real)
-            exponent = (-self.tilt if law.added else 1 + self.tilt) * (real + 1j * side * self.angle)
-            exponent = exponent + log_weight + ((turn * s) ** 2 / 2)[:, None] - 1j * side * turn[:, None] * x
-            self.weight = np.exp(exponent - self.moments[:, None])
+            side, exponent = self._side, -self.tilt if law.added else 1 + self.tilt
+            share = law.share(x, real)
+            # survives: How much is allowed for rounding is free, if it is some units more than is lost.
+            more = share * (4 * law.share_units(x, real) + 100)
+            units = units + more
+            real, self.angle = _polar(real, share, turn[:, None])
+            power = exponent * (real + 1j * side * self.angle)
+            power = power + log_weight + ((turn * s) ** 2 / 2)[:, None] - 1j * side * turn[:, None] * x
+            self.weight = np.exp(power - self.moments[:, None])
             if near is not None:
                 self.weight = self.weight * near.shares(x, side * turn * s * s)[0]
-            size = size + 8 * np.abs(turn[:, None] * x) + ((turn * s) ** 2)[:, None] + 80
+            size = size + abs(exponent) * (more + 4 * self.angle)
+            size = size + 8 * np.abs(turn[:, None] * x) + 4 * ((turn * s) ** 2)[:, None] + 80
+        loss = law.loss(real)
         self._centred = loss - self.mean[:, None]
         self._away = np.abs(self._centred) + self.angle
-        self._swing = np.abs(loss) + self._away
-        # Each sum is of blocks, the products of matrices have three of them.
         # survives: How much is allowed for rounding is free, if it is some units more than is lost.
-        self._size = size + 80 + _BLOCK + x.shape[1] / _BLOCK
+        self._swing = units + 16 * (np.abs(loss) + self._away)
+        # Each sum is of blocks, the products of matrices have three of them; then steps are added.
+        # survives: How much is allowed for rounding is free, if it is some units more than is lost.
+        self._size = size + 80 + _BLOCK + x.shape[1] / _BLOCK + x.shape[0]
 
     def _divide(self, below: Window, turn: Doubles, lost: Doubles) -> None:
         """The weights of what lies below a division, and above it."""
@@ -529,7 +542,7 @@ class QuadratureNodes:
                 below = sums[0] - self.above[some].sum(axis=1)[:, None]
                 total += counts @ log1p(below)
                 gain += counts @ log1p(above / (1 + below))
-        turn = 1j * step * np.arange(count) * float(self._law.counts @ self.mean)
+        turn = 1j * step * np.arange(count) * math.fsum(self._law.counts * self.mean)
         return total[:count] + turn, None if self.above is None else gain[:count]
 
     def error_bound(self, t: Doubles) -> Doubles:
@@ -538,8 +551,8 @@ class QuadratureNodes:
         # Rotations beyond the first are got by doubling, which costs some nine units each time.
         doublings = max(0.0, math.ceil(math.log2((math.isqrt(t.size) + 2) / DIRECT)))
         # A phase t·L is off by some units of itself; so is that of the mean.
-        total: Doubles = self.error + _ROUNDING * np.abs(t) * (
-            self._phase + float(counts @ np.abs(self.mean))
+        total: Doubles = self.error + _UNIT * np.abs(t) * (
+            self._phase + 16 * float(counts @ np.abs(self.mean))
         )
         # survives: At t = 0 nothing is added.
         for first in range(0, t.size, MAX_ROWS):
@@ -549,15 +562,37 @@ class QuadratureNodes:
         if self.above is None:
             return total
         # |(M + dM)^n − (A + dA)^n − M^n + A^n| ≤ n·min(2, n|B|)·|dA| + n·|dB|.
-        return (
-            min(2.0, self.above_mass) * total + self._above_error + _ROUNDING * np.abs(t) * self._above_phase
-        )
+        return min(2.0, self.above_mass) * total + self._above_error + _UNIT * np.abs(t) * self._above_phase
 
 
-def _polar(law: SubsampledGaussians, x: Doubles, v: Doubles) -> tuple[Doubles, Doubles]:
-    """ln|r| and arg r at x + ivσ²."""
-    real = law.log_ratio(x)
-    share = law.share(x, real)
+def _even_nodes(low: Doubles, high: Doubles, count: int) -> tuple[Doubles, Doubles]:
+    """Evenly spaced nodes from at most `low` to at least `high`, and their distance, all without rounding.
+
+    Distances have 29 bits and nodes are multiples of them.
+    """
+    mantissa, power = np.frexp((high - low) / (count - 1))
+    step = np.ldexp(np.ceil(mantissa * 2.0**29), power - 29)
+    first = np.floor(low / step)
+    if not np.abs(first).max() + count < 1 << 23:
+        raise Uncertified
+    # One more, as the first may lie below.
+    return (first[:, None] + np.arange(count + 1.0)) * step[:, None], step
+
+
+def _small_moments(
+    log_weight: Doubles, power: Doubles, units: Doubles, missing: Doubles, rates: Doubles
+) -> tuple[Doubles, Doubles]:
+    """K of small losses, and by how many units it may be off: e^K − 1 is summed without losing digits."""
+    share = np.exp(log_weight) * np.expm1(np.minimum(power, 600.0))
+    # survives: How much is allowed for rounding is free, if it is some units more than is lost.
+    lost = units + (32 - 4 * np.log(rates))[:, None] * (1 + np.abs(power)) + 80
+    rounding = (np.abs(share) * lost).sum(axis=1) + 2.0**12 * missing
+    # Where far outcomes are missing, K may be as low as −1.5, and ln(1 + y) off by more than y is.
+    return np.log1p(share.sum(axis=1) - missing), rounding * np.where(missing > 0, 5, 1)
+
+
+def _polar(real: Doubles, share: Doubles, v: Doubles) -> tuple[Doubles, Doubles]:
+    """ln|r| and arg r at x + ivσ², from ln r and the chance of having been sampled at x."""
     rest = np.maximum(0.0, 1 - share)
     size = real + np.log1p(-4 * share * rest * np.sin(v / 2) ** 2) / 2
     return size, np.arctan2(share * np.sin(v), rest + share * np.cos(v))
