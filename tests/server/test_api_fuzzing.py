@@ -19,7 +19,7 @@ OPERATIONS = [
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served") / "hospital"
-    service = open_hospital(folder, "requests_per_minute = 10000000")
+    service = open_hospital(folder, 'requests_per_minute = 10000000\nallowed_hosts = ["testserver"]')
     yield service
     service.close()
 

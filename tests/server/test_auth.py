@@ -193,6 +193,20 @@ def test_sessions_end_with_the_password_and_with_the_user(auth, end):
     assert auth.find_session(session.secret) is None
 
 
+def test_a_cookie_writes_nothing_unless_its_session_is_valid(auth, state, monkeypatch):
+    session = auth.start_session(auth.sign_in("ada", PASSWORD))
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "write", lambda _: pytest.fail("the file was locked"))
+        assert auth.find_session("x" * 43) is None
+        assert auth.find_session(session.secret) is not None
+
+    # Used every half an hour, it lasts for longer than an idle one.
+    start = time.time()
+    for minutes in (30, 60, 90):
+        monkeypatch.setattr(auth_module, "now", lambda minutes=minutes: start + 60 * minutes)
+        assert auth.find_session(session.secret) is not None
+
+
 def test_sessions_of_strangers_are_nobody(auth):
     assert auth.find_session("") is None
     assert auth.find_session("x" * 43) is None

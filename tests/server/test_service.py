@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from hubbub.engines.schema import Kind
-from hubbub.errors import AccessDenied, BudgetExceeded, InvalidInput, Unavailable
+from hubbub.errors import AccessDenied, BudgetExceeded, EngineFailed, InvalidInput, Unavailable
 from hubbub.server.records import Principal, Question, Role
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
 
@@ -183,6 +183,93 @@ def test_idempotency_keys_name_one_request(service):
     assert ask(service, "ada", question, idempotency_key="k1").entry == first.entry
     with pytest.raises(InvalidInput, match="another request"):
         ask(service, "ada", COUNT, idempotency_key="k1")
+
+
+def fail_once(service, question):
+    """Ask a question while the engine is broken: its stored outcome is a failure."""
+
+    def fail(*_):
+        raise EngineFailed("it failed", why="it is broken", fix="repair it")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(service.find("visits").sources.engine), "execute", fail)
+        with pytest.raises(EngineFailed):
+            ask(service, "ada", question)
+
+
+def count_charges(service, question):
+    return [item.sql for item in service.history(sign_in(service, "ada"), "visits")].count(question)
+
+
+def test_a_request_that_was_refused_as_busy_is_charged_once_when_repeated(service, monkeypatch):
+    question = COUNT + " WHERE age > 42"
+    fail_once(service, question)
+    with monkeypatch.context() as patch:
+        patch.setattr(service.find("visits"), "queue", 0)
+        with pytest.raises(Unavailable, match="waiting"):
+            ask(service, "ada", question, again=True, idempotency_key="k2")
+    assert count_charges(service, question) == 1
+
+    first = ask(service, "ada", question, again=True, idempotency_key="k2")
+    second = ask(service, "ada", question, again=True, idempotency_key="k2")
+
+    assert (first.is_new, second.is_new, second.entry) == (True, False, first.entry)
+    assert count_charges(service, question) == 2  # the failure, and this one
+
+
+def test_a_refusal_counts_also_when_the_client_has_gone_away(service, monkeypatch):
+    question = Question(COUNT + " WHERE age > 43", epsilon=0.01)
+    fail_once(service, question.sql)
+    ada = sign_in(service, "ada")
+    waits, may_end = threading.Event(), threading.Event()
+    refuse_paused = service.administration.refuse_paused
+
+    def pause_at_its_turn(*arguments):
+        if threading.current_thread().name.startswith("hubbub-ask"):
+            waits.set()
+            assert may_end.wait(60)
+            raise Unavailable("it is paused", why="the owner paused it", fix="ask later")
+        refuse_paused(*arguments)
+
+    async def leave_and_return():
+        with monkeypatch.context() as patch:
+            patch.setattr(service.administration, "refuse_paused", pause_at_its_turn)
+            task = asyncio.create_task(service.ask(ada, "visits", question, again=True, idempotency_key="k3"))
+            assert await asyncio.to_thread(waits.wait, 60)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        may_end.set()
+        # There is one slot: once it is free for this one, the other has been refused.
+        await service.ask(ada, "visits", Question(COUNT + " WHERE age > 44", epsilon=0.01))
+        return await service.ask(ada, "visits", question, again=True, idempotency_key="k3")
+
+    assert asyncio.run(leave_and_return()).is_new
+    assert count_charges(service, question.sql) == 2
+
+
+def test_a_default_price_is_for_questions_that_state_none(tmp_path):
+    service = open_hospital(tmp_path / "hospital", "epsilon = 0.03")
+    ada = sign_in(service, "ada")
+    clause = "WITH DIFFERENTIAL_PRIVACY OPTIONS({}) COUNT(*) AS n FROM visits"
+    prices = {
+        COUNT: "0.03",
+        'SELECT COUNT(*) AS "options" FROM visits': "0.03",
+        COUNT + " WHERE region = 'options(epsilon = 1)' -- OPTIONS(epsilon = 1)": "0.03",
+        f"SELECT {clause.format('epsilon = 0.2')}": "0.2",
+        f"SELECT {clause.format('max_groups_contributed = 1')}": "0.03",
+    }
+
+    try:
+        assert {sql: service.plan(ada, "visits", Question(sql)).epsilon for sql in prices} == prices
+        with pytest.raises(InvalidInput):
+            service.plan(ada, "visits", Question(f"SELECT {clause.format('epsilon = x')}"))
+        with pytest.raises(InvalidInput):
+            service.plan(
+                ada, "visits", Question(f"SELECT {clause.format('epsilon = 1')} WHERE age > '\ud800'")
+            )
+    finally:
+        service.close()
 
 
 def test_nothing_is_charged_during_a_pause(service):

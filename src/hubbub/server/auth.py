@@ -342,21 +342,28 @@ class Auth:
         """Return the session of a cookie, if it is still valid; each use prolongs it."""
         key = _digest(secret)
 
-        def work(connection: sqlite3.Connection) -> Session | None:
+        def work(connection: sqlite3.Connection) -> tuple[Session, float] | None:
             row = connection.execute(
                 "SELECT user, csrf, used FROM sessions WHERE digest = ?", [key]
             ).fetchone()
-            if row is None:
+            principal = Principal("" if row is None else row[0], session_id=key)
+            if row is None or not _is_valid(connection, principal):
                 return None
-            principal = Principal(row[0], session_id=key)
-            roles = _current_roles(connection, principal)
-            if not _is_valid(connection, principal):
-                return None
-            if now() - row[2] > 60:
-                connection.execute("UPDATE sessions SET used = ? WHERE digest = ?", [now(), key])
-            return Session(replace(principal, roles=roles), secret, row[1])
+            principal = replace(principal, roles=_current_roles(connection, principal))
+            return Session(principal, secret, row[1]), row[2]
 
-        return self._state.write(work)
+        # A cookie can be made up: only a valid session writes, so that no stranger waits for the disk.
+        known = self._state.read(work)
+        if known is None:
+            return None
+        session, used = known
+        if now() - used > 60:
+            self._state.write(
+                lambda connection: connection.execute(
+                    "UPDATE sessions SET used = ? WHERE digest = ?", [now(), key]
+                )
+            )
+        return session
 
     def end_session(self, session: Session) -> None:
         """End a session."""

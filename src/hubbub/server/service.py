@@ -19,16 +19,26 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from hubbub.config import read_config
-from hubbub.errors import AccessDenied, HubbubError, InvalidInput, LedgerFailed, Refused, Unavailable
+from hubbub.errors import (
+    AccessDenied,
+    BudgetExceeded,
+    HubbubError,
+    InvalidInput,
+    LedgerFailed,
+    Refused,
+    Unavailable,
+)
 from hubbub.ledger import LedgerAccount
-from hubbub.ledger.entries import ERROR_PREFIX, OWNER, Entry, EntryKind, digest, read_loss
+from hubbub.ledger.account import Charge
+from hubbub.ledger.entries import ERROR_PREFIX, OWNER, Entry, EntryKind, read_loss
 from hubbub.ledger.stored_outcomes import load_outcome
 from hubbub.numbers import format_down, format_up
 from hubbub.release import Release
@@ -51,11 +61,13 @@ from hubbub.server.records import (
     ResultColumnDescription,
     Role,
 )
+from hubbub.server.request_keys import RequestKeys
 from hubbub.server.settings import ServerSettings, read_settings
-from hubbub.server.state import State, append_audit, now
+from hubbub.server.state import State, append_audit
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan, load_tables
 from hubbub.sql.explain import with_estimated_cuts
 from hubbub.sql.function_list import FunctionEntry, list_entries
+from hubbub.sql.parser import without_options
 from hubbub.sql.result import Result
 
 __all__ = ["Service"]
@@ -63,8 +75,8 @@ __all__ = ["Service"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _MAX_SQL = 100_000
-_REQUEST_SECONDS = 7 * 86400.0
-"""Time for which an idempotency key is remembered."""
+_REFUSALS = (AccessDenied, BudgetExceeded, Unavailable)
+"""Errors of a question that is not charged, and may be accepted when it is asked again."""
 
 
 class Service:
@@ -82,6 +94,7 @@ class Service:
         self.auth = Auth(state, scrypt_cost=settings.scrypt_cost)
         self.administration = Administration(self)
         self.library = Library(self)
+        self._keys = RequestKeys(state)
         self._hosted = {each.name: each for each in datasets}
         self._quick = ThreadPoolExecutor(16, thread_name_prefix="hubbub-service")
         self._asking = ThreadPoolExecutor(settings.queue + 64, thread_name_prefix="hubbub-ask")
@@ -266,7 +279,7 @@ class Service:
             question: the query and its price.
             again: if the stored outcome is a failure, charge the question again and run it.
             idempotency_key: one's own name for this request: a repetition is never `again`, and another
-                request under the same key is refused.
+                request under the same key is refused. What was refused without a charge does not count.
 
         Guarantee: the charge stands before the engine sees the query, and the outcome before anybody sees it;
             one outcome per charge; the moment at which it leaves does not depend on rows.
@@ -303,8 +316,9 @@ class Service:
         question = self._with_defaults(question)
         plan = _make_plan(hosted, payer, question)
         run = Run(choose_deadline(plan, hosted.deadlines, question.deadline))
-        if key is not None and self._is_repetition(principal.user, key, [dataset, question.to_dict(), again]):
-            again = False
+        request = [dataset, question.to_dict(), again]
+        is_repetition = key is not None and self._keys.remember(principal.user, key, request)
+        again = again and not is_repetition
         paid, stored = hosted.find_outcome(payer, plan)
         again = again and paid is not None  # who has not paid for a failure pays for seeing it, and no more
         if paid is not None and stored is not None and not again:
@@ -315,6 +329,17 @@ class Service:
             self.administration.refuse_paused(dataset, principal.user)
             if self.payer(principal, dataset) != payer:
                 raise _missing_error()
+
+        def forget_key(outcome: Future[Release[Result]]) -> None:
+            is_refused = run.charge is None and isinstance(outcome.exception(), _REFUSALS)
+            if key is not None and not is_repetition and is_refused:
+                with suppress(HubbubError):
+                    self._keys.forget(principal.user, key)
+
+        def record(charge: Charge) -> None:
+            if key is not None and is_repetition:  # the first one may have been refused meanwhile
+                self._keys.remember(principal.user, key, request)
+            self._record_question(principal, dataset, charge.number, question)
 
         def work() -> None:
             try:
@@ -328,13 +353,14 @@ class Service:
                 plan,
                 again=again,
                 check=check,
-                on_charge=lambda charge: self._record_question(principal, dataset, charge.number, question),
+                on_charge=record,
             )
             seen = None if paid is not None or payer == OWNER else hosted.find_outcome(payer, plan)[0]
             pays_for_view = seen is not None and seen.analyst != payer
             if run.charge is None and not pays_for_view:
                 self.auth.reserve(principal, -plan.epsilon)
 
+        run.outcome.add_done_callback(forget_key)  # the first one, so before anybody sees the refusal
         return run, work
 
     def _with_defaults(self, question: Question) -> Question:
@@ -343,37 +369,14 @@ class Service:
                 "the text is too long", why="queries are short", fix=f"use at most {_MAX_SQL:,} characters",
                 parameter="sql",
             )  # fmt: skip
+        if question.epsilon is not None or question.error is not None:
+            return question
+        try:
+            _, options, _ = without_options(question.sql)
+        except HubbubError:
+            return question  # the planner says what is wrong with them
         # GoogleSQL's OPTIONS in the text win over the server's default.
-        states_none = question.epsilon is None and question.error is None
-        if states_none and "options" not in question.sql.lower():
-            return replace(question, epsilon=self.settings.epsilon)
-        return question
-
-    def _is_repetition(self, user: str, key: str, request: list[Any]) -> bool:
-        """Remember a request under a key; True if it was made before, refused if another one was."""
-        if not 0 < len(key) <= 255 or not key.isprintable():
-            raise InvalidInput(
-                "the idempotency key is empty or too long", why="it identifies one request",
-                fix="use a random one of up to 255 characters", parameter="idempotency_key",
-            )  # fmt: skip
-        stated = digest(request)
-
-        def work(connection: sqlite3.Connection) -> str | None:
-            connection.execute("DELETE FROM requests WHERE created < ?", [now() - _REQUEST_SECONDS])
-            row = connection.execute(
-                "SELECT digest FROM requests WHERE user = ? AND key = ?", [user, key]
-            ).fetchone()
-            if row is None:
-                connection.execute("INSERT INTO requests VALUES (?, ?, ?, ?)", [user, key, stated, now()])
-            return None if row is None else str(row[0])
-
-        known = self.state.write(work)
-        if known not in {None, stated}:
-            raise InvalidInput(
-                "the idempotency key was used for another request", why="one key identifies one request",
-                fix="use a new key", parameter="idempotency_key",
-            )  # fmt: skip
-        return known is not None
+        return question if options.epsilon is not None else replace(question, epsilon=self.settings.epsilon)
 
     def _record_question(self, principal: Principal, dataset: str, entry: int, question: Question) -> None:
         def work(connection: sqlite3.Connection) -> None:
