@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.vectors import BETAS, DELTAS, EPSILONS, SIGMAS
-from hubbub.accounting import Bounds, PrivacyLoss, composition, parallel_composition
+from hubbub.accounting import Bounds, PrivacyLoss, composition, parallel_composition, subsampled_pairs
 from hubbub.accounting.composition import CLOSED_FORM, FOURIER, PLD, RENYI
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.accounting.fourier_accountant import FourierAccountant
@@ -577,3 +577,36 @@ def test_composition_handles_extreme_doubles():
     assert PrivacyLoss.gaussian(1).poisson_subsampled(Fraction(1, 10)).for_group(3000).cost().rho is None
     with refused(InvalidInput, match="times"):
         PrivacyLoss.pure(1) * HUGE
+
+
+# ---- rounded parameters
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_parameters_rounded_down_are_enclosed_by_those_rounded_up(monkeypatch, added):
+    """Rounding is made large: ε falls visibly, and by no more than is said."""
+    eta, steps, delta = 1e-5, 50, 1e-4
+    monkeypatch.setattr(subsampled_pairs, "_ULPS", eta)
+    monkeypatch.setattr(subsampled_pairs, "_MAX_SHIFT", 0.01)
+    pairs = [
+        ((subsampled_pairs.SubsampledGaussianPair(rate, sigma, added), steps),)
+        for rate, sigma in ((0.01, 1.1), (0.01 * (1 - 0.99 * eta), 1.1 * (1 + 0.99 * eta)))
+    ]
+    shift = subsampled_pairs.bound_rounding(*pairs, delta, delta)
+    assert 0 < shift < 0.01
+    low, high = (composition.bounds_of_pairs("epsilon", delta, pair) for pair in pairs)
+    assert high.upper < low.lower
+    more = composition.bounds_of_pairs("epsilon", delta * math.exp(shift) * (1 + 1e-12), pairs[0])
+    assert more.lower - shift <= high.upper
+
+
+def test_only_parameters_next_to_each_other_share_an_integral():
+    near, far = (
+        ((subsampled_pairs.SubsampledGaussianPair(0.01, sigma, added=False), 10),)
+        for sigma in (1.1, 1.1 + 1e-12)
+    )
+    assert subsampled_pairs.bound_rounding(near, near, 1e-5, 1e-5) < 1e-12
+    assert subsampled_pairs.bound_rounding(near, far, 1e-5, 1e-5) is None
+    assert subsampled_pairs.bound_rounding(far, near, 1e-5, 1e-5) is None
+    loss = PrivacyLoss.gaussian(Fraction(10, 11)).poisson_subsampled(Fraction(1, 3)) * 100
+    assert loss.epsilon_bounds(1e-5).lower <= loss.epsilon(1e-5)

@@ -203,7 +203,7 @@ def test_shifted_lines_bound_the_modulus(rate, sigma, tilt, added):
         for t in (0.0, 2.0):
             growth, fallen = (float((size * np.exp(sign * t * angle)).sum()) for sign in (1, -1))
             assert math.log(growth) <= lines.log_growing(t)[0, 0] <= math.log(growth) + 2
-            assert math.log(fallen) <= lines.log_decaying(np.array([t]))[0, 0] <= math.log(fallen) + 2
+            assert math.log(fallen) <= lines.log_decaying(np.array([t]), 0.0)[0][0, 0] <= math.log(fallen) + 2
             divided = 64 * float((size[::64] * np.exp(t * angle[::64]) * share).sum())
             assert math.log(divided) <= lines.log_growing(t, lines.below(near))[0, 0] + 1e-6
 

@@ -26,7 +26,7 @@ from hubbub.accounting.pld import MAX_POINTS
 from hubbub.accounting.renyi import ComposedEvents, RenyiDivergence
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 from hubbub.accounting.subsampled_laplace import SubsampledLaplacePair
-from hubbub.accounting.subsampled_pairs import SubsampledGaussianPair
+from hubbub.accounting.subsampled_pairs import SubsampledGaussianPair, bound_rounding
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.numbers import round_up
 
@@ -55,7 +55,7 @@ _ATTAINING_EVENTS = (EpsilonDelta, Laplace, DiscreteLaplace, RandomizedResponse)
 
 
 class Bounds(tuple[float, float]):  # noqa: SLOT001 - a tuple cannot have both slots and a name
-    """A certified lower and upper bound, and the method of the upper one.
+    """A certified lower and upper bound, and the last method that narrowed them.
 
     >>> low, high = Bounds(1.0, 2.0, "PLD")
     >>> Bounds(1.0, 2.0, "PLD").method
@@ -186,9 +186,11 @@ class Composition:
         if near < _MIN_DELTA:
             return self._clip_to_max_loss(0.0, math.inf, RENYI)
         high, method = self._upper("epsilon", near, lambda: self.divergence.epsilon(near))
-        return self._clip_to_max_loss(
-            self._lower("epsilon", float_above(delta_high)) if lower else 0.0, high, method
-        )
+        low = 0.0
+        if lower and high:
+            above = float_above(delta_high)
+            low = self._close_lower(near, above, high) or self._lower("epsilon", above)
+        return self._clip_to_max_loss(low, high, method)
 
     def _epsilon_at_infinity_mass(self, *, exactly: bool) -> Bounds:
         """ε if δ is the infinity mass: the largest loss, if it is known to occur."""
@@ -271,6 +273,25 @@ class Composition:
                 bound, method = other, RENYI
         return bound, method
 
+    def _close_lower(self, near: float, above: float, high: float) -> float:
+        """A lower bound of ε from the integral that gave the upper one; 0 if that is not close.
+
+        Rounded up and rounded down, the parameters of sampled Gaussian noise are next to the same.
+        """
+        with contextlib.suppress(*_UNCERTIFIED):
+            for upper, lower in zip(
+                self._dominating_pairs(upper=True), self._dominating_pairs(upper=False), strict=True
+            ):
+                shift = bound_rounding(upper, lower, near, above)
+                if shift is None:
+                    break
+                bounds = bounds_of_pairs("epsilon", near, upper)
+                if bounds.method != FOURIER:
+                    break
+                if (low := (bounds.lower - shift) * (1 - 2.0**-50)) >= (1 - _TOLERANCE) * high:
+                    return low
+        return 0.0
+
     def _lower(self, quantity: str, at: float) -> float:
         bound = 0.0
         with contextlib.suppress(*_UNCERTIFIED):
@@ -312,9 +333,8 @@ def bounds_of_pairs(quantity: str, at: float, pairs: tuple[tuple[Any, int], ...]
                 low, high = getattr(engine(pairs), quantity)(at)
                 if not 0 <= low <= high < math.inf or low > best.upper or high < best.lower:
                     continue
-                best = Bounds(
-                    max(low, best.lower), min(high, best.upper), method if high < best.upper else best.method
-                )
+                narrows = high < best.upper or low > best.lower
+                best = Bounds(max(low, best.lower), min(high, best.upper), method if narrows else best.method)
                 if high - low <= _TOLERANCE * high:
                     break
     if math.isinf(best.upper):

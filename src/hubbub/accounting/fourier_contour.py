@@ -274,13 +274,21 @@ class FarOutcomes:
         small = log_delta - MARGIN - log_count - (0 if law.added else min(epsilon, 99))
         at = self._thresholds(epsilon * (0.9 if law.added else 1.1), small) + margin * width
         # By mass: from where on all of it is negligible.
-        low, high = 0 * law.sigmas, 1 + 40 * law.sigmas
+        most = math.exp(max(-700.0, log_delta - MARGIN - log_count))
+        high = np.array([self._end(k, float(width[k]), most) for k in range(width.size)])
+        return Window(np.maximum(np.minimum(at, high), -9 * law.sigmas), width)
+
+    def _end(self, row: int, width: float, most: float) -> float:
+        """About where the P-mass of what is far falls below `most`, for one step."""
+        law = self.law
+        s, q = float(law.sigmas[row]), 0.0 if law.added else float(law.rates[row])
+        root = 1 / math.sqrt(2 * (s * s + width * width))
+        low, high = 0.0, 1 + 40 * s
         for _ in range(12):
             middle = (low + high) / 2
-            with np.errstate(divide="ignore"):
-                much = np.log(self._masses(Window(middle, width))[0]) > log_delta - MARGIN - log_count
-            low, high = np.where(much, middle, low), np.where(much, high, middle)
-        return Window(np.maximum(np.minimum(at, high), -9 * law.sigmas), width)
+            mass = ((1 - q) * math.erfc(middle * root) + q * math.erfc((middle - 1) * root)) / 2
+            low, high = (middle, high) if mass > most else (low, middle)
+        return high
 
     def at(self, epsilon: float, window: Window, log_delta: float) -> tuple[float, float, float]:
         """The contribution to δ(ε), its error, and minus its slope; δ is about that."""

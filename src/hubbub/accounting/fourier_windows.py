@@ -22,6 +22,8 @@ Doubles = NDArray[np.float64]
 TAIL_DEVIATIONS = 9.5
 # survives: Into how many cells the line is divided is free: an upper sum is one.
 _CELLS, _OUTER_CELLS = 192, 48
+# survives: What is left out is counted, too.
+_LEAST_WEIGHT = math.exp(-90.0)
 
 
 _PER_UNIT, _TERMS = 256, 10
@@ -234,24 +236,39 @@ class ShiftedLines:
         angle = np.concatenate([self._angle, last], axis=2)
         return _log_sum(self.log + share + reach * angle) + 1e-9
 
-    def log_decaying(self, t: Doubles, share: Doubles | float = 0.0) -> Doubles:
-        """At many t > 0, on the side where e^(−tθ) decays: the least over v, for each step and t."""
-        log = self.log + share
+    def log_decaying(self, t: Doubles, *shares: Doubles | float) -> list[Doubles]:
+        """At many t > 0, on the side where e^(−tθ) decays: for each share the least over v, by step and t."""
         zero = np.zeros((*self.v.shape, 1))
         angle = np.concatenate([zero, self._angle], axis=2)
+        logs = [self.log + share for share in shares]
+        if not all(np.isfinite(log).any(axis=2).all() for log in logs):
+            return [np.full((self.v.shape[1], t.size), math.inf)] * len(shares)
         # Each line at a few t, and of the best ones all.
-        rough = _log_sum(
-            log[:, :, None, :] - t[None, None, :: max(1, t.size // 4), None] * angle[:, :, None, :]
-        )
-        chosen = sorted(set(rough.sum(axis=1).argmin(axis=0).tolist()))
-        log, angle = log[chosen], angle[chosen]
-        if not np.isfinite(log).any(axis=2).all():
-            return np.full((self.v.shape[1], t.size), math.inf)
-        lines = np.flatnonzero((log > log.max(axis=2)[..., None] - 90).any(axis=(0, 1)))
-        total = _log_sum(log[:, :, None, lines] - t[None, None, :, None] * angle[:, :, None, lines])
+        some = -t[None, None, :: max(1, t.size // 4), None] * angle[:, :, None, :]
+        peaks = [log.max(axis=2) for log in logs]
+        weights = [np.exp(log - peak[..., None]) for log, peak in zip(logs, peaks, strict=True)]
+        best: set[int] = set()
+        with np.errstate(divide="ignore"):
+            fall = np.exp(some)
+            for weight, peak in zip(weights, peaks, strict=True):
+                rough = np.log((fall @ weight[..., None])[..., 0]) + peak[..., None]
+                best.update(rough.sum(axis=1).argmin(axis=0).tolist())
+        chosen = sorted(best)
+        counts = np.max([weight[chosen].max(axis=(0, 1)) for weight in weights], axis=0)
+        cells = np.flatnonzero(counts > _LEAST_WEIGHT)
+        fall = np.exp(-t[:, None] * angle[chosen][:, :, None, cells])
         # What was left out is below e^-90 of the peak, each.
-        rest = math.log(log.shape[2]) + log.max(axis=2) - 90
-        return np.asarray((np.logaddexp(total, rest[:, :, None]) + 1e-9).min(axis=0))
+        rest = angle.shape[2] * _LEAST_WEIGHT
+        return [
+            np.asarray(
+                (
+                    np.log((fall @ weight[chosen][..., cells, None])[..., 0] + rest)
+                    + peak[chosen][..., None]
+                    + 2e-9
+                ).min(axis=0)
+            )
+            for weight, peak in zip(weights, peaks, strict=True)
+        ]
 
     def log_beyond(self, step: Doubles) -> Doubles:
         """An upper bound of what lies outside the even cells, also of a sum over nodes with this step."""

@@ -80,7 +80,7 @@ class Decay:
         if self._below is not None:
             # |ΠM − ΠA| ≤ Σ n·|M − A|, all moduli being at most 1.
             shifted = self._lines
-            own = shifted.log_decaying(t, shifted.above(self._below)) - self._nodes.moments[:, None]
+            own = shifted.log_decaying(t, shifted.above(self._below))[0] - self._nodes.moments[:, None]
             bound = np.log(counts)[:, None] + own
             return np.asarray(np.logaddexp.reduce(bound, axis=0))
         after = np.append(t[1:], math.inf)
@@ -105,14 +105,21 @@ class Decay:
     def _shifted(self, t: Doubles) -> Doubles:
         """ln|M| ≤ ln(mass of A + |B|) for the best of some splits, and unsplit."""
         nodes, law, lines = self._nodes, self._law, self._lines
-        best = lines.log_decaying(t) - nodes.moments[:, None]
         passed = np.cumsum(nodes.chance, axis=1)
         row = np.arange(law.sigmas.size)
-        for share in (0.9, 0.3, 0.03):
-            at = nodes.x[row, np.minimum((passed < share).sum(axis=1), nodes.x.shape[1] - 1)]
-            split = Window(at, law.split_width)
+        splits = [
+            Window(
+                nodes.x[row, np.minimum((passed < share).sum(axis=1), nodes.x.shape[1] - 1)], law.split_width
+            )
+            for share in (0.9, 0.3, 0.03)
+        ]
+        whole, *above = (
+            own - nodes.moments[:, None]
+            for own in lines.log_decaying(t, 0.0, *(lines.above(split) for split in splits))
+        )
+        best = whole
+        for split, own in zip(splits, above, strict=True):
             mass = (nodes.chance * split.below(nodes.x)).sum(axis=1) * (1 + 1e-12) + nodes.lost
-            own = lines.log_decaying(t, lines.above(split)) - nodes.moments[:, None]
             with np.errstate(divide="ignore"):
                 best = np.minimum(best, np.logaddexp(np.log(mass)[:, None], own))
         return np.asarray(best)

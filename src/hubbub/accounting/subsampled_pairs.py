@@ -4,6 +4,7 @@ Proof: docs/proofs/dominating-pairs.md
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ __all__ = [
     "SubsampledGaussianPair",
     "SubsampledPair",
     "SymmetrizedPair",
+    "bound_rounding",
     "symmetrize",
 ]
 
@@ -27,6 +29,10 @@ Doubles = NDArray[np.float64]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _TABLE_SIZE = 4096
+_ULPS = 2.0**-51
+"""Parameters that are rounded up and down differ by no more than this, relatively."""
+# survives: From how much rounding on it is left to others is free, below 2^-32.
+_MAX_SHIFT = 2.0**-33
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,42 @@ class SubsampledGaussianPair(ContinuousPair):
     def bin_masses(self, edges: Doubles) -> BinMasses:
         """P- and Q-mass of losses in (edges[k], edges[k+1]]."""
         return self._pair.bin_masses(edges)
+
+
+def bound_rounding(
+    upper: Sequence[tuple[object, int]], lower: Sequence[tuple[object, int]], near: float, above: float
+) -> float | None:
+    """How far ε falls at most if parameters are rounded down instead of up; None if not by next to nothing.
+
+    Guarantee: if δ of the upper pairs at ε is `above`·(1 + 2^-31) at least, δ of the lower ones at ε less the
+    result is `above` at least.
+
+    Args:
+        upper: Pairs with rates rounded up and deviations rounded down, with counts.
+        lower: The same, rounded the other way.
+        near: δ, rounded down.
+        above: δ, rounded up.
+
+    Proof: docs/proofs/fourier.md, "Rounded parameters"
+    """
+    # survives: How far tails are followed is free, if what lies beyond is counted.
+    reach = math.sqrt(2 * (math.log(sum(count for _, count in upper)) - math.log(near) + 30))
+    total = 0.0
+    for (more, count), (less, same) in zip(upper, lower, strict=True):
+        if not (isinstance(more, SubsampledGaussianPair) and isinstance(less, SubsampledGaussianPair)):
+            return None
+        assert count == same
+        q, s = more.sampling_rate, more.sigma
+        # Differences of numbers so close are exact.
+        rounded = 0 <= q - less.sampling_rate <= _ULPS * q and 0 <= less.sigma - s <= _ULPS * s
+        if not (rounded and q <= 0.5 and above <= near * (1 + 2.0**-40)):
+            return None
+        mu = 1 / s
+        y = mu + reach
+        share = q / (1 - q) * math.exp(min(700.0, mu * y - mu * mu / 2))
+        turn = _ULPS * (1 + mu * y + mu * mu)
+        total += 1.05 * count * (2 * _ULPS * q + min(1.0, share) * turn)
+    return total if total <= _MAX_SHIFT else None
 
 
 def symmetrize(base: GaussianPair | DiscretePair | SubsampledPair) -> "DiscretePair | SymmetrizedPair":
