@@ -261,6 +261,8 @@ def test_permalinks_fill_the_editor_and_run_nothing(service, ada):
     ada.get("/datasets/visits?sql=SELECT+COUNT(*)+AS+n+FROM+visits&epsilon=0.5&action=ask")
     fields = ada.find_form("/datasets/visits")["fields"]
     assert (fields["sql"], fields["epsilon"]) == (COUNT, "0.5")
+    assert "Nothing is spent yet" in ada.page.text
+    assert "Refused" in ada.get("/datasets/visits?sql=SELECT+age+FROM+visits&epsilon=0.5").text
     assert service.budget(service.auth.sign_in("ada", PASSWORD), "visits").charges == before
 
 

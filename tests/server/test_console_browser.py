@@ -203,6 +203,7 @@ def test_pages_break_no_rule_of_axe(chromium, url, scheme, width):
     page.wait_for_url("**/answers/*")
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     check()
-    for path in ("/datasets/visits/history", "/datasets/visits/manage", "/tokens", "/public"):
+    names = ("history", "saved", "manage", "label")
+    for path in (*(f"/datasets/visits/{name}" for name in names), "/tokens", "/public"):
         page.goto(url + path)
         check()

@@ -131,7 +131,7 @@ def label_html(facts: Facts) -> str:
         f"<h1>{html_text(title)}</h1>",
         f'<p class="muted">{html_text(description)}</p>' if description != NOT_STATED else "",
         _cards(facts),
-        f'<section class="promise"><h3>For one {html_text(facts["unit"])} this means</h3>{words}</section>',
+        f'<section class="promise"><h2>For one {html_text(facts["unit"])} this means</h2>{words}</section>',
         f"<h2>Who is protected, and how</h2>{_definitions(_overview(facts))}",
         _burn_down(facts),
         f"<h2>{_release_heading(facts)}</h2>",

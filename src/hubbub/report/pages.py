@@ -32,6 +32,7 @@ _STYLE = (
     ".card b{display:block;font-size:1.3rem;line-height:1.3;overflow-wrap:anywhere}"
     ".card span{color:var(--muted);font-size:.87rem}"
     ".promise{border-left:4px solid var(--accent);background:var(--card);padding:.8rem 1rem;margin:1rem 0}"
+    ".promise h2{font-size:1rem;margin:0 0 .3rem;padding:0;border:0}"
     "dl{display:grid;grid-template-columns:minmax(9rem,14rem) 1fr;gap:.3rem 1rem;margin:.5rem 0}"
     "dt{color:var(--muted)}dd{margin:0;overflow-wrap:anywhere}"
     "table{border-collapse:collapse;width:100%;margin:.6rem 0;font-variant-numeric:tabular-nums}"

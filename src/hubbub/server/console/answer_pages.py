@@ -134,7 +134,8 @@ def _render_chart(result: Result, target: str) -> Html | None:
 
 def _render_downloads(*parts: str) -> Html:
     *before, entry = parts
-    links = [link(form.upper(), *before, f"{entry}.{form}") for form in ("csv", "json", "parquet", "svg")]
+    forms = ("CSV", "JSON", "Parquet", "SVG")
+    links = [link(form, *before, f"{entry}.{form.lower()}") for form in forms]
     return join(*(join(each, " ") for each in links))
 
 

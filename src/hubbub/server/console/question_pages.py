@@ -348,7 +348,7 @@ def render_history(
             link(item.entry, "datasets", dataset, "answers", item.entry),
             show_time(item.timestamp),
             item.user or texts.OWNER,
-            element("code", _shorten(item.sql)),
+            element("code", _shorten(item.sql), class_="question"),
             element("span", item.loss, class_="line"),
             texts.OUTCOMES[item.outcome] + (f", {texts.IS_PUBLISHED}" if item.is_published else ""),
         )
@@ -398,7 +398,7 @@ def render_saved(frame: Frame, dataset: str, saved: Sequence[SavedQuestion]) -> 
         rows.append(
             (
                 link(each.name, "datasets", dataset, **prefill(each.question)),
-                element("code", _shorten(each.question.sql)),
+                element("code", _shorten(each.question.sql), class_="question"),
                 each.user,
                 texts.YES if each.is_shared else texts.NO,
                 delete if is_own else "",

@@ -243,7 +243,16 @@ class _Console:
             return HTMLResponse(
                 question_pages.render_schema_page(visit.frame(texts.SCHEMA), description, every)
             )
-        return await self._show_editor(visit)
+        if not visit.values.get("sql", "").strip():
+            return await self._show_editor(visit)
+        # A link to a question shows its cost, as typing it does.
+        try:
+            plan = await self._call_for(self._service.plan, visit, await self._read_question(visit))
+        except AccessDenied:
+            raise
+        except HubbubError as error:
+            return await self._show_editor(visit, refusal=error)
+        return await self._show_editor(visit, plan=plan)
 
     async def submit(self, visit: _Visit) -> Response:
         action = visit.form.get("action", "plan")
