@@ -40,6 +40,21 @@ def test_connections_without_a_whole_request_are_closed(service, message, is_kep
 
 
 @pytest.mark.slow
+def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_read(service):
+    hidden = b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(service) as addresses, connect(addresses) as stranger:
+        stranger.sendall(
+            b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden
+        )
+        answers = b"".join(iter(lambda: stranger.recv(1 << 16), b""))
+
+    assert [line for line in answers.split(b"\r\n") if line.startswith(b"HTTP/1.1")] == [
+        b"HTTP/1.1 400 Bad Request"
+    ]
+
+
+@pytest.mark.slow
 def test_a_request_that_waits_for_its_answer_is_not_closed(service):
     with serving(service, header_seconds=0.7) as addresses, connect(addresses) as client:
         body = b"user=nobody&password=x&next=%2F"

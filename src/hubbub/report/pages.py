@@ -18,7 +18,7 @@ _STYLE = (
     f":root{{color-scheme:light dark;{_LIGHT}}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}}}}}"
     "*{box-sizing:border-box}"
-    "body{margin:0;background:var(--paper);color:var(--ink);"
+    "body{margin:0;background:var(--paper);color:var(--ink);overflow-wrap:break-word;"
     "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Liberation Sans',sans-serif}"
     "main{max-width:60rem;margin:0 auto;padding:2rem 1.25rem 3rem}"
     "h1{font-size:1.7rem;line-height:1.2;margin:0 0 .25rem}"

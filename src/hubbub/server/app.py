@@ -131,7 +131,9 @@ class _Guard:
             await send(message)
 
         try:
-            if self._host(scope) not in self._hosts:
+            if _has_two_lengths(scope):
+                await _refusal(400, {"connection": "close"})(scope, receive, send_with_headers)
+            elif self._host(scope) not in self._hosts:
                 await _refusal(421)(scope, receive, send_with_headers)
             else:
                 await self._app(scope, receive, send_with_headers)
@@ -150,6 +152,12 @@ class _Guard:
         if text.startswith("["):
             return text[1:].partition("]")[0]
         return text.rpartition(":")[0] if text.count(":") == 1 else text
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    """True if a proxy could see another end of the request than this server does, and so another request."""
+    names = {name for name, _ in scope["headers"]}
+    return {b"content-length", b"transfer-encoding"} <= names
 
 
 def _add_headers(headers: Sequence[tuple[bytes, bytes]], *, is_secure: bool) -> list[tuple[bytes, bytes]]:
