@@ -87,6 +87,9 @@ _ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~"}
 _SIZES = {"big", "Big", "bigl", "bigr", "Bigl", "Bigr"}
 _BLACKBOARD = {"E": "𝔼", "N": "ℕ", "P": "ℙ", "R": "ℝ", "Z": "ℤ"}
 _ALPHABETS: dict[str, dict[str, str]] = {"mathbb": _BLACKBOARD, "mathrm": {}, "mathtt": {}, "mathbf": {}}
+_MINUS = "<mo>−</mo>"
+_BEFORE_A_SIGN = tuple(f">{html.escape(mark)}</mo>" for mark in "([{,=<>≤≥·+−→∈/")
+_AFTER_A_WORD = {"", *"([{}]),", *(f"\\{name}" for name in (*_SIZES, "left", "right"))}
 _BREAKS = {f"<mo>{mark}</mo>" for mark in ("=", "≤", "≥", "&lt;", "&gt;", "≠", "∼", "≈", "∈", "→", ",")}
 
 
@@ -154,9 +157,15 @@ class _Parser:
         """All that follows, up to a closing token."""
         collected: list[str] = []
         while self._peek() != until:
-            if not self._peek():
+            first = self._peek()
+            if not first:
                 self._fail(f"{until} is missing")
-            collected.append(self._scripted())
+            item = self._scripted()
+            if item == _MINUS and (not collected or collected[-1].endswith(_BEFORE_A_SIGN)):
+                item = item.replace("<mo>", '<mo form="prefix">')  # a sign: no space after it
+            collected.append(item)
+            if first[1:] in _WORDS | _WORDS_WITH_LIMITS and self._peek() not in _AFTER_A_WORD:
+                collected.append('<mspace width="0.17em"></mspace>')
         self._at += 1
         return collected
 
@@ -272,6 +281,7 @@ def _join(items: list[str]) -> str:
 
 
 def _operator(text: str) -> str:
-    # A bar may open or close: it must not be stretched as one or the other.
+    # A bar may open or close: it must not be stretched, nor spaced, as one or the other.
     kind = ' stretchy="false"' if text in "|‖∣()[]⌊⌋⌈⌉⟨⟩{}" else ""
+    kind += ' lspace="0" rspace="0"' if text in "|‖/" else ""
     return f"<mo{kind}>{html.escape(text)}</mo>"

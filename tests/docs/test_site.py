@@ -127,6 +127,14 @@ def test_formulas_are_mathml_outside_of_code(tmp_path):
     assert "Let x1&lt;2; " in (tmp_path / "search.json").read_text(encoding="utf-8")
 
 
+def test_signs_words_and_bars_are_spaced_as_in_print():
+    assert '<mo form="prefix">−</mo><mi>a</mi>' in convert_formula(r"b(-a)")
+    assert "<mo>−</mo><mi>a</mi>" in convert_formula(r"b - a")
+    assert '<mi>ln</mi><mspace width="0.17em"></mspace><mn>2</mn>' in convert_formula(r"\ln 2")
+    assert "mspace" not in convert_formula(r"\ln(2)")
+    assert '<mo stretchy="false" lspace="0" rspace="0">|</mo>' in convert_formula("|a|/b")
+
+
 @pytest.mark.parametrize("tex", [r"\unknown x", r"\frac{1}{2", r"x_"])
 def test_formula_that_cannot_be_drawn_stops_the_build(tex):
     with pytest.raises(ValueError, match="formula"):
