@@ -185,12 +185,13 @@ def test_idempotency_keys_name_one_request(service):
         ask(service, "ada", COUNT, idempotency_key="k1")
 
 
+def fail(*_):
+    """Fail as a broken engine does."""
+    raise EngineFailed("it failed", why="it is broken", fix="repair it")
+
+
 def fail_once(service, question):
     """Ask a question while the engine is broken: its stored outcome is a failure."""
-
-    def fail(*_):
-        raise EngineFailed("it failed", why="it is broken", fix="repair it")
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(service.find("visits").sources.engine), "execute", fail)
         with pytest.raises(EngineFailed):
@@ -246,6 +247,72 @@ def test_a_refusal_counts_also_when_the_client_has_gone_away(service, monkeypatc
 
     assert asyncio.run(leave_and_return()).is_new
     assert count_charges(service, question.sql) == 2
+
+
+def test_a_key_that_was_charged_under_is_not_freed_by_a_refusal_of_its_first_request(service, monkeypatch):
+    question = Question(COUNT + " WHERE age > 45", epsilon=0.01)
+    ada = sign_in(service, "ada")
+    waits, may_end = threading.Event(), threading.Event()
+
+    def refuse_late(*_):
+        waits.set()
+        assert may_end.wait(60)
+        raise AccessDenied("it costs too much", why="the token is capped", fix="ask for less")
+
+    def ask_again():
+        return service.ask(ada, "visits", question, again=True, idempotency_key="k4")
+
+    async def ask_twice():
+        with monkeypatch.context() as patch:
+            patch.setattr(service.auth, "reserve", refuse_late)
+            first = asyncio.create_task(ask_again())
+            assert await asyncio.to_thread(waits.wait, 60)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(service.find("visits").sources.engine), "execute", fail)
+            with pytest.raises(EngineFailed):
+                await ask_again()
+        may_end.set()
+        with pytest.raises(AccessDenied):
+            await first
+        with pytest.raises(EngineFailed):  # the repetition's outcome, and no charge for another
+            await ask_again()
+
+    asyncio.run(ask_twice())
+    assert count_charges(service, question.sql) == 1
+
+
+def test_a_question_is_recorded_though_its_key_names_another_request_by_now(service, monkeypatch):
+    question = Question(COUNT + " WHERE age > 46", epsilon=0.01)
+    ada, reserve = sign_in(service, "ada"), service.auth.reserve
+    firsts, go = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    numbers = iter((0, 1))
+
+    def wait_for_turn(*arguments):
+        number = next(numbers)
+        firsts[number].set()
+        assert go[number].wait(60)
+        if number == 0:
+            raise AccessDenied("it costs too much", why="the token is capped", fix="ask for less")
+        reserve(*arguments)
+
+    async def ask_three_times():
+        with monkeypatch.context() as patch:
+            patch.setattr(service.auth, "reserve", wait_for_turn)
+            tasks = []
+            for has_come in firsts:
+                tasks.append(asyncio.create_task(service.ask(ada, "visits", question, idempotency_key="k5")))
+                assert await asyncio.to_thread(has_come.wait, 60)
+        go[0].set()
+        with pytest.raises(AccessDenied):
+            await tasks[0]
+        await service.ask(ada, "visits", Question(COUNT, epsilon=0.01), idempotency_key="k5")
+        go[1].set()
+        return await tasks[1]
+
+    answer = asyncio.run(ask_three_times())
+
+    items = {item.entry: item for item in service.history(ada, "visits")}
+    assert items[answer.entry].question == question
 
 
 def test_a_default_price_is_for_questions_that_state_none(tmp_path):

@@ -40,11 +40,14 @@ def test_connections_without_a_whole_request_are_closed(service, message, is_kep
 
 
 @pytest.mark.slow
-def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_read(service):
+@pytest.mark.parametrize(
+    ("version", "length"), [(b"1.1", b"Content-Length: 5\r\n"), (b"1.0", b"Connection: keep-alive\r\n")]
+)
+def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_read(service, version, length):
     hidden = b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(service) as addresses, connect(addresses) as stranger:
         stranger.sendall(
-            b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+            b"POST /sign-in HTTP/" + version + b"\r\nHost: localhost\r\n" + length + b""
             b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden
         )
         answers = b"".join(iter(lambda: stranger.recv(1 << 16), b""))

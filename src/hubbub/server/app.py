@@ -157,7 +157,8 @@ class _Guard:
 def _has_two_lengths(scope: Scope) -> bool:
     """True if a proxy could see another end of the request than this server does, and so another request."""
     names = {name for name, _ in scope["headers"]}
-    return {b"content-length", b"transfer-encoding"} <= names
+    has_chunks = b"transfer-encoding" in names  # HTTP/1.0 knows none, and a proxy may not look for them
+    return has_chunks and (b"content-length" in names or scope["http_version"] == "1.0")
 
 
 def _add_headers(headers: Sequence[tuple[bytes, bytes]], *, is_secure: bool) -> list[tuple[bytes, bytes]]:

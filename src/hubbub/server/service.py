@@ -317,7 +317,8 @@ class Service:
         plan = _make_plan(hosted, payer, question)
         run = Run(choose_deadline(plan, hosted.deadlines, question.deadline))
         request = [dataset, question.to_dict(), again]
-        is_repetition = key is not None and self._keys.remember(principal.user, key, request)
+        since = None if key is None else self._keys.remember(principal.user, key, request)
+        is_repetition = key is not None and since is None
         again = again and not is_repetition
         paid, stored = hosted.find_outcome(payer, plan)
         again = again and paid is not None  # who has not paid for a failure pays for seeing it, and no more
@@ -330,16 +331,18 @@ class Service:
             if self.payer(principal, dataset) != payer:
                 raise _missing_error()
 
-        def forget_key(outcome: Future[Release[Result]]) -> None:
+        def settle_key(outcome: Future[Release[Result]]) -> None:
             is_refused = run.charge is None and isinstance(outcome.exception(), _REFUSALS)
-            if key is not None and not is_repetition and is_refused:
-                with suppress(HubbubError):
-                    self._keys.forget(principal.user, key)
+            with suppress(HubbubError):
+                if key is not None and since is not None and is_refused:
+                    self._keys.forget(principal.user, key, since)
+                elif key is not None and is_repetition and not is_refused:
+                    self._keys.confirm(principal.user, key, request)
 
         def record(charge: Charge) -> None:
-            if key is not None and is_repetition:  # the first one may have been refused meanwhile
-                self._keys.remember(principal.user, key, request)
             self._record_question(principal, dataset, charge.number, question)
+            if key is not None and is_repetition:  # the first one may be refused meanwhile
+                self._keys.confirm(principal.user, key, request)
 
         def work() -> None:
             try:
@@ -347,20 +350,13 @@ class Service:
             except HubbubError as error:
                 run.finish(None, error)
                 return
-            hosted.start(
-                run,
-                payer,
-                plan,
-                again=again,
-                check=check,
-                on_charge=record,
-            )
+            hosted.start(run, payer, plan, again=again, check=check, on_charge=record)
             seen = None if paid is not None or payer == OWNER else hosted.find_outcome(payer, plan)[0]
             pays_for_view = seen is not None and seen.analyst != payer
             if run.charge is None and not pays_for_view:
                 self.auth.reserve(principal, -plan.epsilon)
 
-        run.outcome.add_done_callback(forget_key)  # the first one, so before anybody sees the refusal
+        run.outcome.add_done_callback(settle_key)  # the first callback, so before anybody sees the outcome
         return run, work
 
     def _with_defaults(self, question: Question) -> Question:
