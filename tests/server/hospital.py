@@ -1,6 +1,7 @@
 """A small hospital to serve in tests: an owner, two analysts, a reader, and somebody of another dataset."""
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def open_hospital(folder: Path, server: str = "", **options: Any) -> Service:
         service.auth.set_role(user, "lab" if user == "eve" else "visits", role, by="test")
     owner = service.auth.sign_in("olga", PASSWORD)
     for analyst in ("ada", "bob"):
-        service.administration.grant(owner, "visits", analyst, 2)
+        service.administration.grant(owner, "visits", analyst, 2, Decimal("4e-7"))
     return service
 
 

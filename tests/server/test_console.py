@@ -1,10 +1,12 @@
 import re
 import sqlite3
+import sys
+from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from hubbub.errors import AccessDenied, InvalidInput
+from hubbub.errors import AccessDenied, InvalidInput, Refused
 from hubbub.server.console import texts
 from hubbub.server.console.dry_run import run_dry
 from hubbub.server.console.forms import find_local_path, question_fields, read_question
@@ -223,6 +225,22 @@ def test_a_plan_beyond_the_budget_says_so_and_offers_what_is_left(ada):
     assert "does not fit your budget" not in plan.text
 
 
+def test_delta_beyond_the_budget_is_not_offered(service, ada):
+    text = "SELECT age, COUNT(*) AS n FROM visits GROUP BY age"
+    ada.get("/datasets/visits")
+    page = ada.submit("/datasets/visits", sql=text, epsilon="0.1", delta="1e-6", action="plan").text
+    assert "does not fit your budget" in page
+    assert "Use ε" not in page
+    ada.get(next(link for link in ada.parsed.links if "delta=" in link and "delta=1e-6" not in link))
+    assert "does not fit your budget" not in ada.submit("/datasets/visits", action="plan").text
+
+    budget = replace(service.budget(service.auth.sign_in("ada", PASSWORD), "visits"), left_delta="0")
+    with pytest.raises(Refused) as refusal:
+        service.plan(service.auth.sign_in("ada", PASSWORD), "visits", Question(text, epsilon=0.1))
+    assert find_rewrites(refusal.value, {"sql": text}) != {}
+    assert find_rewrites(refusal.value, {"sql": text}, budget) == {}
+
+
 def test_an_empty_editor_offers_an_example_that_can_be_planned(ada):
     ada.get("/datasets/visits")
     ada.get(next(link for link in ada.parsed.links if "?sql=" in link))
@@ -290,7 +308,10 @@ def test_fields_of_the_editor_and_questions_mean_the_same():
     assert read_question(question_fields(question)) == question
 
 
-def test_a_dry_run_reaches_neither_rows_nor_accounts(service, monkeypatch):
+@pytest.mark.parametrize("missing", [(), ("pandas", "polars", "pyarrow")])
+def test_a_dry_run_reaches_neither_rows_nor_accounts(service, monkeypatch, missing):
+    for package in missing:
+        monkeypatch.setitem(sys.modules, package, None)
     ada = service.auth.sign_in("ada", PASSWORD)
     description = service.describe(ada, "visits")
     monkeypatch.setattr("hubbub.server.service.Service.find", None)

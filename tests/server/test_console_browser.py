@@ -58,7 +58,7 @@ def test_cost_appears_while_one_types_and_ctrl_enter_asks(chromium, url):
     page.get_by_label("ε for the whole question").fill("0.1")
     page.locator("#plan").get_by_text("ε = 0.1", exact=True).wait_for()
     page.get_by_label("SQL").fill("SELECT cost, COUNT(*) AS n FROM visits GROUP BY cost")
-    page.get_by_role("link", name="Use δ = 1e-6").wait_for()
+    page.get_by_role("link", name="Use δ = 4e-7").wait_for()
     page.get_by_label("SQL").fill(BY_REGION)
     page.get_by_label("SQL").press("Control+Enter")
     page.wait_for_url("**/answers/*")

@@ -1,5 +1,6 @@
 """The protocol, message by message: signing in, free descriptions, charges, portals, transactions, errors."""
 
+import re
 import ssl
 import struct
 import threading
@@ -527,6 +528,7 @@ def test_set_config_sets(client):
         ("SELECT 'a", "42601"),
         ("SELECT * FROM visits", "42501"),
         ("SELECT COUNT(*) FROM visits WHERE nothing(age) > 1", "42883"),
+        ("SELECT MEDIANN(age) FROM visits", "42883"),
         ("SELECT patient, COUNT(*) FROM visits GROUP BY patient", "42501"),
         ("EXPLAIN ANALYZE SELECT COUNT(*) FROM visits", "0A000"),
         ("COPY visits TO STDOUT", "42501"),
@@ -538,13 +540,26 @@ def test_set_config_sets(client):
         ("DROP TABLE visits", "25006"),
         ("SET hubbub.epsilon = 3; SELECT COUNT(*) FROM visits", "53400"),
         ("SELECT hubbub.nothing.a FROM hubbub.nothing", "42P01"),
+        ("SELECT age, COUNT(*) FROM visits GROUP BY age", "42501"),
+        ("SELECT SUM(patient) FROM visits", "22023"),
+        ("SET hubbub.epsilon = 100; SELECT COUNT(*) FROM visits", "42501"),
     ],
 )
 def test_refusals_have_a_sqlstate_and_a_hint(client, statement, code):
     (error,) = errors_in(client.ask(query(statement)))
 
     assert error["C"] == code
-    assert error.get("H") or code in {"55P02", "42704"}
+    hint = error.get("H", "")
+    assert hint or code in {"55P02", "42704"}
+    for setting in re.findall(r"SET hubbub\.\w+ = (?:'[^']*'|\w+(?:[.-]\w+)?)", hint):
+        assert errors_in(client.ask(query(setting))) == [], setting
+
+
+@pytest.mark.parametrize("number", ["1e-6", "1E-6", "0.000001", ".000001", "1.0e-6", "0.1e-5", "'1e-6'"])
+def test_settings_are_numbers_as_sql_writes_them(client, number):
+    assert errors_in(client.ask(query(f"SET hubbub.delta = {number}"))) == []
+    plan = rows_in(client.ask(query("EXPLAIN SELECT age, COUNT(*) FROM visits GROUP BY age")))
+    assert "δ = 1e-6" in str(plan)
 
 
 def test_texts_of_engines_do_not_pass(service, client, monkeypatch):

@@ -151,7 +151,7 @@ def refuse_large_epsilon(epsilon: Fraction, *, allow: bool) -> None:
         raise Refused(
             f"{{epsilon}} is above {LARGE_EPSILON}",
             why="so little noise hides nobody: answers are as good as exact",
-            fix="pass an {epsilon} of about 1, or confirm it with {allow_large_epsilon=True}",
+            fix="pass about {epsilon=1}, or confirm it with {allow_large_epsilon=True}",
         )
 
 

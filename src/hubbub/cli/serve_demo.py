@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ ledger = "visits.ledger"
 
 [budget]
 epsilon = 10
-delta = 1e-6
+delta = 1e-5
 
 [about]
 name = "A made-up hospital"
@@ -73,7 +74,7 @@ def open_demo(
             service.auth.set_role(user, "visits", role, by="the demo")
         owner = service.auth.sign_in("owner", passwords["owner"])
         for analyst in ("ada", "bob"):
-            service.administration.grant(owner, "visits", analyst, 3)
+            service.administration.grant(owner, "visits", analyst, 3, Decimal("4e-6"))
         ada = service.auth.sign_in("ada", passwords["ada"])
         _, token = service.auth.make_token(ada, "the demo", days=1)
         asyncio.run(_publish(service, passwords["owner"]))

@@ -65,16 +65,19 @@ class Administration:
     # Budgets
 
     def grant(
-        self, principal: Principal, dataset: str, analyst: str, epsilon: Number, delta: Number = 0
+        self, principal: Principal, dataset: str, analyst: str, epsilon: Number, delta: Number | None = None
     ) -> RaiseRequest | None:
         """Give an analyst a budget within the account's; what she has spent stays spent.
 
         The first grant takes one owner. A larger one takes a second owner's approval: then what is returned
         waits for `approve`. The account's own budget was fixed when it was opened, and is never raised.
+        Without a δ, she has the one that she had; at first 0.
         """
         hosted, _ = self._service.authorize(principal, dataset, Role.OWNER)
-        new = Budget(epsilon, delta, population=hosted.sources.population)
         current = hosted.account.analysts().get(analyst)
+        if delta is None:
+            delta = 0 if current is None else current.delta
+        new = Budget(epsilon, delta, population=hosted.sources.population)
         if self._service.auth.users().get(analyst, {}).get(dataset) is None:
             raise InvalidInput(
                 "this user has no role in the dataset", why="only analysts have budgets",

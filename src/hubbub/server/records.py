@@ -336,8 +336,8 @@ class BudgetReport:
     charges: int
     count_more: int | None
     """About how many more like the last one fit."""
-    analysts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """For the owner: (granted ε, spent ε) of each analyst."""
+    analysts: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    """For the owner: (granted ε, spent ε, granted δ) of each analyst."""
     is_paused: bool = False
 
 

@@ -511,7 +511,7 @@ class Service:
         total, left = history.total, account.remaining()
         spent = total.spent()
         analysts = {
-            name: (format_up(each.epsilon), format_up(each.spent().epsilon))
+            name: (format_up(each.epsilon), format_up(each.spent().epsilon), format_up(each.delta))
             for name, each in (account.analysts() if role is Role.OWNER else {}).items()
         }
         return BudgetReport(

@@ -13,6 +13,7 @@ from hubbub.server.console.layout import (
     Frame,
     address,
     button_form,
+    copy_button,
     format_time,
     link,
     render_page,
@@ -180,18 +181,8 @@ def _render_snippets(answer: Answer, origin: str) -> Html:
     parts = []
     for name, text in _make_snippets(answer, origin).items():
         identity = f"copy-{name.lower()}"
-        copy = element(
-            "button",
-            texts.COPY,
-            type="button",
-            data_copy=identity,
-            hidden=True,
-            data_done=texts.COPIED,
-            aria_label=f"{texts.COPY}: {name}",
-        )
-        parts.append(
-            join(element("h3", name), copy, element("pre", text, id=identity, tabindex="0", aria_label=name))
-        )
+        snippet = element("pre", text, id=identity, tabindex="0", aria_label=name)
+        parts.append(join(element("h3", name), copy_button(identity, name), snippet))
     return element("details", element("summary", texts.COPY_AS), parts)
 
 

@@ -8,6 +8,8 @@ import hashlib
 import threading
 from datetime import date, datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -46,15 +48,24 @@ def run_dry(description: DatasetDescription, question: Question) -> Result:
     Guarantee: a function of the declaration, the question and fresh noise: neither the engine that holds the
         rows nor an account of the dataset is reached from here.
     """
-    protected = [table for table in description.tables if not table.is_public]
-    public = {table.name: _make_rows(table, description) for table in description.tables if table.is_public}
+    # Files, which need no package for data frames. A table's name may be no name of a file.
+    with TemporaryDirectory(prefix="hubbub-") as folder:
+        files = {
+            table.name: _write_rows(table, description, Path(folder) / f"{number}.parquet")
+            for number, table in enumerate(description.tables)
+        }
+        return _run(description, question, files)
+
+
+def _run(description: DatasetDescription, question: Question, files: dict[str, Path]) -> Result:
+    public = {table.name for table in description.tables if table.is_public}
     columns = [column for table in description.tables for column in table.columns]
     arguments = OpenArguments(
-        {table.name: _make_rows(table, description) for table in protected},
+        {name: file for name, file in files.items() if name not in public},
         unit=description.unit_column or "row",
         bounds={column.name: _read_bounds(column) for column in columns if column.bounds is not None},
         keys={column.name: column.keys for column in columns if column.keys is not None},
-        public=public,
+        public={name: files[name] for name in public},
         rows_per_unit=description.rows_per_unit,
         groups_per_unit=description.groups_per_unit,
         population=description.population,
@@ -70,16 +81,17 @@ def run_dry(description: DatasetDescription, question: Question) -> Result:
         sources.engine.close()
 
 
-def _make_rows(table: TableDescription, description: DatasetDescription) -> Any:
-    """A table of made-up rows in a database of its own."""
-    connection = duckdb.connect()
+def _write_rows(table: TableDescription, description: DatasetDescription, file: Path) -> Path:
+    """Write made-up rows of a table; return the file."""
     names = ", ".join(f"{_quote(column.name)} {_SQL_TYPES[column.kind]}" for column in table.columns)
-    connection.execute(f"CREATE TABLE made_up ({names})")
     per_unit = min(description.rows_per_unit or 1, 5)
     rows = [[_make_value(column, row, per_unit) for column in table.columns] for row in range(_ROWS)]
     places = ", ".join("?" * len(table.columns))
-    connection.executemany(f"INSERT INTO made_up VALUES ({places})", rows)  # noqa: S608 - our own text
-    return connection.table("made_up")
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE made_up ({names})")
+        connection.executemany(f"INSERT INTO made_up VALUES ({places})", rows)  # noqa: S608 - our own text
+        connection.table("made_up").write_parquet(str(file))
+    return file
 
 
 def _make_value(column: ColumnDescription, row: int, per_unit: int) -> Any:

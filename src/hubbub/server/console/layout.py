@@ -15,6 +15,7 @@ __all__ = [
     "Frame",
     "address",
     "button_form",
+    "copy_button",
     "field",
     "format_time",
     "link",
@@ -162,9 +163,8 @@ def render_meter(budget: BudgetReport, plan: PlanReport | None = None) -> Html:
     words = [f"{texts.SPENT} ε = {budget.spent_epsilon} {texts.OF} {budget.epsilon}"]
     if this and plan is not None:
         words.append(f"{texts.THIS} ε = {plan.epsilon}")
-    words.append(f"{texts.LEFT} ε = {budget.left_epsilon}")
-    if budget.left_delta != "0":
-        words.append(f"δ = {budget.left_delta}")
+    delta = "" if budget.left_delta == "0" else f", δ = {budget.left_delta}"
+    words.append(f"{texts.LEFT} ε = {budget.left_epsilon}{delta}")
     picture = element(
         "svg",
         element("rect", x="0", y="0", width="300", height="12", class_="back"),
@@ -187,6 +187,19 @@ def render_meter(budget: BudgetReport, plan: PlanReport | None = None) -> Html:
         element("span", word, class_="this-words" if word.startswith(texts.THIS) else None) for word in words
     ]
     return element("div", picture, element("p", legend, class_="legend"))
+
+
+def copy_button(identity: str, name: str) -> Html:
+    """Return a button that copies the text of an element; it appears where scripts run."""
+    return element(
+        "button",
+        texts.COPY,
+        type="button",
+        data_copy=identity,
+        hidden=True,
+        data_done=texts.COPIED,
+        aria_label=f"{texts.COPY}: {name}",
+    )
 
 
 # Refusals

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from hubbub.ledger.entries import Entry, EntryKind, read_loss
 from hubbub.ledger.verify import VerificationReport
+from hubbub.numbers import format_up
 from hubbub.server.console import texts
 from hubbub.server.console.layout import (
     Frame,
@@ -89,7 +91,7 @@ def _render_people(frame: Frame, state: Management, target: str) -> Html:
         (
             name,
             role.value,
-            *state.budget.analysts.get(name, ("", "")),
+            *state.budget.analysts.get(name, ("", "", "")),
             texts.PERSON_PAUSED if name in state.paused else "",
             button_form(
                 frame, target, texts.RESUME if name in state.paused else texts.PAUSE,
@@ -121,16 +123,19 @@ def _render_people(frame: Frame, state: Management, target: str) -> Html:
         element("h3", texts.GRANT),
         field(texts.ANALYST, "user", required=True, list="known", id="grant-user"),
         field("ε", "epsilon", required=True, inputmode="decimal"),
-        field("δ", "delta", "0", inputmode="decimal"),
+        field("δ", "delta", inputmode="decimal"),
         element("p", texts.GRANT_HINT, class_="small"),
         element("div", _button(texts.GRANT, "grant"), class_="actions"),
         method="post",
         action=target,
         class_="panel",
     )
-    head = (texts.USER, texts.ROLE_LABEL, texts.GRANTED, texts.SPENT, texts.STATE, texts.ACTION)
+    head = (
+        texts.USER, texts.ROLE_LABEL, texts.GRANTED, texts.SPENT, texts.GRANTED_DELTA, texts.STATE,
+        texts.ACTION,
+    )  # fmt: skip
     return join(
-        render_table(texts.PEOPLE, head, rows, (2, 3)),
+        render_table(texts.PEOPLE, head, rows, (2, 3, 4)),
         names,
         element("div", roles, grants, class_="fields wide"),
     )
@@ -169,8 +174,8 @@ def _render_raises(frame: Frame, state: Management, target: str) -> Html:
         (
             show_time(each.timestamp),
             each.analyst,
-            each.epsilon,
-            each.delta,
+            _show_number(each.epsilon),
+            _show_number(each.delta),
             each.requester,
             join(
                 button_form(
@@ -187,6 +192,11 @@ def _render_raises(frame: Frame, state: Management, target: str) -> Html:
     ]  # fmt: skip
     head = (texts.TIME, texts.ANALYST, "ε", "δ", texts.REQUESTER, texts.ACTION)
     return render_table(texts.RAISES, head, rows)
+
+
+def _show_number(text: str) -> str:
+    """Return an exact number, which may be a fraction, as people read it."""
+    return format_up(Fraction(text))
 
 
 def _render_ledger(frame: Frame, state: Management, target: str) -> Html:
@@ -232,7 +242,11 @@ def _render_audit(frame: Frame, state: Management, target: str) -> Html:
             show_time(record.timestamp),
             record.user,
             record.action,
-            ", ".join(f"{name}: {value}" for name, value in record.detail.items() if value is not None),
+            ", ".join(
+                f"{name}: {_show_number(value) if name in {'epsilon', 'delta'} else value}"
+                for name, value in record.detail.items()
+                if value is not None
+            ),
         )
         for record in state.audit
     ]

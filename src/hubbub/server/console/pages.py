@@ -9,6 +9,7 @@ from hubbub.server.console.layout import (
     Frame,
     address,
     button_form,
+    copy_button,
     field,
     format_time,
     link,
@@ -113,6 +114,7 @@ def render_tokens(
             "div",
             element("p", texts.TOKEN_SECRET),
             element("pre", secret, id="secret", tabindex="0"),
+            copy_button("secret", texts.TOKENS),
             class_="panel",
             role="status",
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from hubbub.engines.schema import Kind
 from hubbub.errors import HubbubError
@@ -190,31 +191,11 @@ def render_plan(plan: PlanReport, budget: BudgetReport) -> Html:
     cost = f"ε = {plan.epsilon}" + ("" if plan.delta == "0" else f", δ = {plan.delta}")
     errors = [element("li", element("code", name), ": ", words) for name, words in plan.errors.items()]
     notes = [element("li", note) for note in plan.notes]
-    more = texts.MORE.format(count=f"{plan.count_more:,}") if plan.count_more is not None else None
+    more = None if plan.count_more is None else texts.MORE.format(count=f"{plan.count_more:,}")
+    more = texts.ONE_MORE if plan.count_more == 1 else more
     here = question_fields(plan.question)
     if plan.count_more == 0 and not plan.is_asked:
-        fitting = {
-            **{name: text for name, text in here.items() if name != "error"},
-            "epsilon": budget.left_epsilon,
-        }
-        more = None
-        state = element(
-            "div",
-            element("p", texts.TOO_MUCH),
-            element(
-                "p",
-                element(
-                    "a",
-                    texts.APPLY.format(setting=f"ε = {budget.left_epsilon}"),
-                    href=address("datasets", plan.dataset, **fitting),
-                    class_="button",
-                ),
-            )
-            if float(budget.left_epsilon) > 0
-            else None,
-            class_="refusal",
-            role="alert",
-        )
+        more, state = None, _render_misfit(plan, budget, here)
     else:
         state = element("p", texts.ASKED_BEFORE if plan.is_asked else texts.NOTHING_SPENT, class_="good")
     return join(
@@ -236,13 +217,37 @@ def render_plan(plan: PlanReport, budget: BudgetReport) -> Html:
     )
 
 
+def _render_misfit(plan: PlanReport, budget: BudgetReport, here: Mapping[str, str]) -> Html:
+    """Return that a question does not fit the budget, with a link to what would."""
+    needs_delta = Fraction(plan.delta) > Fraction(budget.left_delta)
+    name, left = ("delta", budget.left_delta) if needs_delta else ("epsilon", budget.left_epsilon)
+    changed = {**here, name: left}
+    if name == "epsilon":
+        changed.pop("error", None)
+    is_smaller = needs_delta or Fraction(left) < Fraction(plan.epsilon)
+    fitting = element(
+        "a",
+        texts.APPLY.format(setting=f"{texts.SETTINGS[name]} = {left}"),
+        href=address("datasets", plan.dataset, **changed),
+        class_="button",
+    )
+    return element(
+        "div",
+        element("p", texts.TOO_MUCH),
+        element("p", fitting) if Fraction(left) > 0 and is_smaller else None,
+        element("p", texts.NO_DELTA) if needs_delta and Fraction(left) == 0 else None,
+        class_="refusal",
+        role="alert",
+    )
+
+
 def render_plan_refusal(
     dataset: str, error: HubbubError, values: Mapping[str, str], budget: BudgetReport | None = None
 ) -> Html:
     """Return a refusal, with links that fill in what it names; they run nothing."""
     fixes = {
         words: address("datasets", dataset, **changed)
-        for words, changed in find_rewrites(error, values).items()
+        for words, changed in find_rewrites(error, values, budget).items()
     }
     return join(render_refusal(error, fixes), None if budget is None else render_meter(budget))
 
@@ -266,7 +271,7 @@ def _render_schema(description: DatasetDescription) -> Html:
         (texts.UNIT, description.unit),
         (texts.ROWS_PER_UNIT, description.rows_per_unit),
         (texts.GROUPS_PER_UNIT, description.groups_per_unit),
-        *((name, value) for name, value in description.about.items()),
+        *((name[:1].upper() + name[1:], value) for name, value in description.about.items()),
     ]
     listed = [
         element("div", element("dt", name), element("dd", value))

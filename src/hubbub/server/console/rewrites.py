@@ -3,12 +3,14 @@
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from fractions import Fraction
 
 import sqlglot
 from sqlglot import exp
 
 from hubbub.errors import HubbubError
 from hubbub.server.console import texts
+from hubbub.server.records import BudgetReport
 
 __all__ = ["find_rewrites", "spell"]
 
@@ -29,19 +31,32 @@ def spell(name: str, value: str | None) -> str:
     return f"{label}: {value}" if name in {"bounds", "keys", "error"} else f"{label} = {value}"
 
 
-def find_rewrites(error: HubbubError, values: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the fields of the editor that would fix a question, by the words of the link to them."""
+def find_rewrites(
+    error: HubbubError, values: Mapping[str, str], budget: BudgetReport | None = None
+) -> dict[str, dict[str, str]]:
+    """Return the fields of the editor that would fix a question, by the words of the link to them.
+
+    Args:
+        error: the refusal.
+        values: the fields of the editor now.
+        budget: whoever asks has no more δ than is left of it.
+    """
     what, _, fix = error.templates
     out: dict[str, dict[str, str]] = {}
-    for name, value in _SETTING.findall(fix):
+    for name, stated in _SETTING.findall(fix):
+        value = stated
+        if name == "delta" and budget is not None:
+            value = min(stated, budget.left_delta, key=Fraction)
+            if Fraction(value) == 0:
+                continue
         changed = {**values, name: value}
         if name == "epsilon":
             changed.pop("error", None)
         out[texts.APPLY.format(setting=spell(name, value))] = changed
     for estimated in _ESTIMATED.findall(fix):
-        stated = "; ".join(filter(None, [values.get("bounds", "").strip(), estimated]))
+        bounds = "; ".join(filter(None, [values.get("bounds", "").strip(), estimated]))
         words = texts.APPLY_ESTIMATED.format(column=estimated.partition("=")[0])
-        out[words] = {**values, "bounds": stated}
+        out[words] = {**values, "bounds": bounds}
     sql = values.get("sql", "")
     for words, changed_sql in _rewrite_sql(sql, what, fix).items():
         if changed_sql != sql:

@@ -403,7 +403,8 @@ class _Console:
             await self._call_for(administration.set_role, visit, user, _read_role(form))
         elif action == "grant":
             epsilon = parse_number(form.get("epsilon", ""), "epsilon")
-            delta = parse_number(form.get("delta", "") or "0", "delta")
+            typed = form.get("delta", "").strip()
+            delta = parse_number(typed, "delta") if typed else None
             waiting = await self._call_for(administration.grant, visit, user, epsilon, delta)
             message = texts.DONE if waiting is None else texts.WAITS
         elif action in {"pause", "resume"}:

@@ -43,16 +43,19 @@ _TEXTS = (
         ),
         "42601",
     ),
-    (re.compile(r"the function \S+ is not supported"), "42883"),
+    (re.compile(r"the function \S+ is not (supported|known)"), "42883"),
 )
 """What planners say of names and syntax, for which SQL has codes of its own."""
 _SETTINGS = {
     *("epsilon", "delta", "error", "confidence", "intervals", "bounds", "deadline", "again"),
+    "allow_large_epsilon",
     *("rows_per_unit", "groups_per_unit", "rows_per_group"),
 }
 
 
 def _spell(name: str, value: str | None) -> str:
+    if name == "keys" and value is not None:
+        return f"keys of {value.partition('=')[0]} in hubbub.toml"  # not for one connection
     if name not in _SETTINGS:
         return name if value is None else f"{name} = {value}"
     if value is None:

@@ -46,7 +46,7 @@ _TOKEN = re.compile(
     |(?P<string>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>[^\W\d]\w*|)\$.*?\$(?P=tag)\$)
     |(?P<quoted>"(?:[^"]|"")*"|`[^`]*`)
     |(?P<parameter>\$\d+)
-    |(?P<number>\d[\w.]*|\.\d[\w.]*)
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[\w.]*)
     |(?P<word>[^\W\d][\w$]*)
     |(?P<sign>[^'"`])""",
     re.VERBOSE | re.DOTALL,

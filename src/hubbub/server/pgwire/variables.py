@@ -92,6 +92,7 @@ _OURS: Mapping[str, str] = {
     "hubbub.bounds": "",
     "hubbub.deadline": "",
     "hubbub.again": "off",
+    "hubbub.allow_large_epsilon": "off",
     "hubbub.rows_per_unit": "",
     "hubbub.groups_per_unit": "",
     "hubbub.rows_per_group": "",
@@ -205,7 +206,9 @@ _CHECKS: Mapping[str, Callable[[str], str]] = {
     "default_transaction_isolation": _check_isolation,
     "hubbub.error": _check_errors,
     "hubbub.bounds": _check_bounds,
-    **{name: _check_flag(name) for name in ("hubbub.intervals", "hubbub.again")},
+    **{
+        name: _check_flag(name) for name in ("hubbub.intervals", "hubbub.again", "hubbub.allow_large_epsilon")
+    },
     **{
         name: _check_number(name)
         for name in ("hubbub.epsilon", "hubbub.delta", "hubbub.confidence", "hubbub.deadline")
@@ -320,6 +323,8 @@ class Variables:
             arguments["confidence"] = Decimal(read("hubbub.confidence"))
         if read("hubbub.intervals") == "off":
             arguments["intervals"] = False
+        if read("hubbub.allow_large_epsilon") == "on":
+            arguments["allow_large_epsilon"] = True
         if read("hubbub.bounds"):
             arguments["bounds"] = _parse_bounds(read("hubbub.bounds"))
         if read("hubbub.deadline"):
