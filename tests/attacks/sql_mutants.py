@@ -15,11 +15,11 @@ def table(rows):
     """A connection with these rows, in this order."""
     connection = duckdb.connect(config={"threads": 1})
     connection.execute(TABLE)
-    _insert(connection, rows)
+    insert_rows(connection, rows)
     return connection
 
 
-def _insert(connection, rows):
+def insert_rows(connection, rows):
     """Put these rows into the table, in this order."""
     if rows:
         values = [value for row in rows for value in row]

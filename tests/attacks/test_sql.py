@@ -31,7 +31,7 @@ def in_duckdb(rows, unit, bounds):
     """A dataset of these rows."""
     connection, data = dataset(unit, *bounds["cost"])
     connection.execute("DELETE FROM visits")
-    mutants._insert(connection, rows)
+    mutants.insert_rows(connection, rows)
     return data
 
 
