@@ -560,11 +560,12 @@ class _Reader:
     def _known(self, entries: Mapping[str, Any], names: tuple[str, ...], before: str) -> None:
         for name in entries:
             if name not in names:
+                where = f"write {name} above the first [section]; here, " if before and name in _TOP else ""
                 raise self._wrong(
                     f"{before}{name}",
                     "is not known",
                     "ignoring it would change the guarantee",
-                    f"use one of: {', '.join(names)}",
+                    f"{where}use one of: {', '.join(names)}",
                 )
 
     def _mapping(self, entries: Mapping[str, Any], name: str, before: str = "") -> Mapping[str, Any]:

@@ -45,7 +45,7 @@ def check_output_path(path: str | Path, endings: Sequence[str] = ()) -> Path:
     if not target.parent.is_dir():
         raise _cannot_write(original, "its folder does not exist")
     if CONFIG_NAME in {original.name, target.name} or str(target) in _GUARDED or _is_kept(target):
-        raise _would_be_lost()
+        raise _would_be_lost(original)
     if target.exists() and not os.access(target, os.W_OK):
         raise _cannot_write(original, "the file may not be written")
     try:  # to know is to try: a disk may be full, or only to read
@@ -102,9 +102,9 @@ def _same(mine: os.stat_result, path: str) -> bool:
     return False
 
 
-def _would_be_lost() -> Refused:
+def _would_be_lost(target: Path) -> Refused:
     return Refused(
-        "the output is, or leads to, a file of rows, a ledger, a declaration or a key",
+        f"the output {target} is, or leads to, a file of rows, a ledger, a declaration or a key",
         why="it would be lost",
         fix="give the output another name",
         parameter="output",

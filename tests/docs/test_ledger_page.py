@@ -30,7 +30,7 @@ def test_python_blocks_run(hospital, capsys):
     out = capsys.readouterr().out
     assert "5/2" in out  # what remains of 3 after 0.5
     assert "patient × window (day from 2026-11-01 to before 2026-12-01)" in out
-    assert "over 1 windows so far" in out
+    assert "over 1 window so far" in out
 
 
 def test_shell_blocks_run(hospital):

@@ -96,7 +96,7 @@ def test_each_window_has_its_own_budget_and_rows(ledger):
 def test_label_states_cost_per_window_and_per_lifetime(ledger):
     first = ask(open_data(ledger), 0.5).label()
     assert first["unit"] == "who × window (day from 2026-11-01 to before 2026-12-01)"
-    assert first["lifetime"] == "ε = 0.5, δ = 0 over 1 windows so far"
+    assert first["lifetime"] == "ε = 0.5, δ = 0 over 1 window so far"
     second = ask(open_data(ledger, DECEMBER), 0.75)
     assert second.label()["lifetime"] == "ε = 1.25, δ = 0 over 2 windows so far"
     assert "× window (day from 2026-12-01" in str(second.unit)

@@ -225,6 +225,61 @@ def test_label_of_earlier_entries_cannot_hide_later_ones(folder, facts):
             assert "FAILED" in statuses({**earlier, **change}, ledger=ledger)
 
 
+@pytest.mark.slow
+def test_changed_order_and_times_are_found_without_a_signature(facts):
+    assert len(facts["releases"]) == 3
+    assert "OK" in statuses(facts)
+    for change in (
+        {"first charge": facts["made"]},
+        {"releases": facts["releases"][::-1]},
+        {"releases": [{**each, "note": "approved"} for each in facts["releases"]]},
+        {"entries": facts["releases"][-1]["entry"] - 1},
+        {"burn-down": [{**each, "when": facts["made"]} for each in facts["burn-down"]]},
+        {"lifetime": "ε = 0.1, δ = 0 over 1 window so far"},
+    ):
+        forged = {**facts, **change}
+        forged |= restate(forged)
+        assert "FAILED" in statuses(forged), change
+    for name in ("closed", "versions", "analysts"):
+        assert "FAILED" in statuses({key: value for key, value in facts.items() if key != name}), name
+
+
+@pytest.mark.slow
+def test_loss_of_a_lifetime_is_that_of_the_windows_of_then(tmp_path):
+    labels = []
+    rows = pd.DataFrame({"who": range(8), "day": pd.date_range("2026-01-01", periods=8, freq="MS")})
+    for month in ("2026-01", "2026-02"):
+        window = hb.Window.of("day", month)
+        more = {"table": "t", "unit": "who", "window": window, "ledger": str(tmp_path / "l"), "version": "1"}
+        with hb.open(rows, budget=Budget(1), **more) as data:
+            data.run(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.5, rows_per_unit=1))
+            labels.append(label(data.account))
+    with Ledger.open_read_only(tmp_path / "l") as ledger:
+        for facts in labels:
+            assert check_label(json.dumps(facts), ledger=ledger).ok
+            forged = {**facts, "lifetime": "ε = 0.1, δ = 0 over 9 windows so far"}
+            forged |= restate(forged)
+            assert statuses(forged, ledger=ledger)[4] == "FAILED"
+            less = {name: value for name, value in facts.items() if name != "lifetime"}
+            assert "FAILED" in statuses(less | restate(less))
+
+
+def test_label_of_a_ledger_that_was_restored_verifies(tmp_path):
+    place, backup = tmp_path / "x.ledger", tmp_path / "x.backup"
+    with Ledger.open(place) as ledger:
+        account = ledger.account("t", unit=hb.Unit("who"), budget=Budget(3))
+        account.charge("one", PrivacyLoss.pure(1))
+        ledger.backup(backup)
+    place.unlink()
+    Ledger.restore(place, backup, spent_since={"t": PrivacyLoss.pure(0.5)})
+    with Ledger.open_read_only(place) as ledger:
+        facts = label(ledger.account("t"))
+        assert facts["burn-down"][-1]["left"] == 0.5
+        assert check_label(json.dumps(facts), ledger=ledger).ok
+        facts["burn-down"][-1]["left"] = 0.6667
+        assert "FAILED" in statuses(facts)
+
+
 def test_field_that_is_said_twice_or_unknown_is_found(folder, facts):
     """Of two values, a reader may see the first, and a check the last."""
     text = json.dumps(signed_label(facts, folder / "owner.key"))

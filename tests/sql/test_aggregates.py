@@ -248,7 +248,7 @@ def test_group_that_may_be_empty_has_no_mean():
     for _ in range(20):
         answers = data.run(data.sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, rows_per_unit=3)).value
         for row in answers:
-            assert row["q"] is not None
+            assert (row["q"] is None) == (row["n"] <= 0)
             if row["m"] is None:
                 assert row["n_low"] <= 0
                 assert [row["m_low"], row["m_high"]] == [-math.inf, math.inf]
@@ -272,6 +272,14 @@ def test_group_that_a_released_count_calls_empty_has_no_mean(count):
         assert min(positive) > 0
     assert None not in answers["t"]
     assert any(count > 0 and mean is None for count, mean in zip(counts, answers["m"], strict=True))
+
+
+def test_group_that_a_released_count_calls_empty_has_no_median():
+    data = open_data(keys={"g": [f"group {number}" for number in range(40)]})
+    what = "COUNT(*) AS n, MEDIAN(x) AS m, MAX(x) AS h"
+    answers = data.sql(f"SELECT {what} FROM t GROUP BY g", epsilon=1, rows_per_unit=3).run().value
+    for count, *values in zip(answers["n"], answers["m"], answers["h"], strict=True):
+        assert (count <= 0) == (values == [None, None]), values  # 40 positive counts: 2^-40
 
 
 def test_exact_answers_have_a_mean_of_few_rows_and_none_of_no_row():

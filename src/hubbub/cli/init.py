@@ -210,8 +210,12 @@ class _Prompt:
     def ask(self, question: str, default: str, checked: Callable[[str], Any]) -> Any:
         """Ask until the answer is valid; return None for an empty one."""
         while True:
-            prompt = escape(question)
-            answer = default if self.is_silent else typer.prompt(prompt, default, show_default=bool(default))
+            end = " " if question.endswith("?") else ": "
+            answer = (
+                default
+                if self.is_silent
+                else typer.prompt(escape(question), default, show_default=bool(default), prompt_suffix=end)
+            )
             if not str(answer).strip():
                 return None
             try:

@@ -479,7 +479,8 @@ def _summary(entry: Entry) -> str:
         summary = "nothing was spent since" if body.get("loss") is None else "with what was spent since"
     if summary is None and "charge" in body:
         summary = f"of entry {body['charge']}"
-    return " ".join(str(summary or "").split())[:80]
+    text = " ".join(str(summary or "").split())
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _format_budget(total: PrivacyFilter) -> str:

@@ -401,8 +401,8 @@ class LedgerAccount:
         """Return about how many more charges like this one fit; an analyst's own budget counts, too."""
         return min(one.count_more(loss) for one in self.privacy_filters())
 
-    def lifetime_loss(self) -> LifetimeLoss:
-        """Return what all windows cost somebody who is in all of them; without windows, the account's own.
+    def lifetime_loss(self, until: float = float("inf")) -> LifetimeLoss:
+        """Return the loss of somebody who is in all windows, up to an entry; without windows, the account's.
 
         Proof: docs/proofs/ledger.md, "Windows"
         """
@@ -412,12 +412,12 @@ class LedgerAccount:
             names = [
                 entry.account
                 for entry in entries.openings()
-                if entry.body.get("family", entry.account) == self.family
+                if entry.body.get("family", entry.account) == self.family and entry.number <= until
             ]
             filters = [self._filter_of(entries, name, OWNER) for name in names]
             if self.unit.window is None:
                 return LifetimeLoss(filters[0].spent(), 1)
-            return lifetime_loss(filters, (loss for name in names for loss in entries.losses_of(name)))
+            return lifetime_loss(filters, (x for name in names for x in entries.losses_of(name, until=until)))
 
         return self._store.read(work)
 

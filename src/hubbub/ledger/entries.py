@@ -216,11 +216,15 @@ class Entries:
         rows = self.transaction.execute(f"SELECT {_COLUMNS} FROM entries {clause}", parameters)  # noqa: S608
         return [Entry(*row) for row in rows]
 
-    def losses_of(self, account: str, analyst: str = OWNER) -> Iterator[PrivacyLoss]:
-        """Iterate over what an account paid for in order; or what an analyst asked or viewed."""
+    def losses_of(
+        self, account: str, analyst: str = OWNER, until: float = float("inf")
+    ) -> Iterator[PrivacyLoss]:
+        """Iterate over what an account paid for, up to an entry, in order; or an analyst asked or viewed."""
         kinds = f"kind IN ('{EntryKind.CHARGE}', '{EntryKind.VIEW}', '{EntryKind.RESTORE}')"
         for entry in self._select(f"WHERE account = ? AND {kinds} ORDER BY number", account):
             is_hers = analyst in {OWNER, entry.analyst}
+            if entry.number > until:
+                break
             with refuse_malformed():
                 body = entry.body
                 if entry.kind == EntryKind.CHARGE and is_hers:

@@ -28,7 +28,8 @@ class LifetimeLoss:
     def describe(self) -> str:
         """Return a sentence for labels."""
         epsilon = format_up(self.reading.epsilon)
-        return f"ε = {epsilon}, δ = {format_up(self.reading.delta)} over {self.windows} windows so far"
+        windows = "1 window" if self.windows == 1 else f"{self.windows} windows"
+        return f"ε = {epsilon}, δ = {format_up(self.reading.delta)} over {windows} so far"
 
 
 def lifetime_loss(filters: Sequence[PrivacyFilter], losses: Iterable[PrivacyLoss]) -> LifetimeLoss:

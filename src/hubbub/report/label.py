@@ -62,14 +62,15 @@ def label(
         account: the account.
         about: what the owner states, by the names of `[about]` in hubbub.toml.
         release: the entry of a charge: the label is of that release alone, within its account.
-        until: the last entry that it covers, as if it had been made then, but for analysts' budgets and
-            other windows; all of them if omitted.
+        until: the last entry that it covers, as if it had been made then, but for analysts' budgets; all of
+            them if omitted.
 
     Guarantee: a function of the ledger's entries and of what the owner states.
     """
     history = History.of(account, keep=True, until=until)
     total, reading = history.total, history.total.spent()
     left = account.remaining() if until is None else total.remaining()
+    upto = float("inf") if until is None else until
     charges = [entry for entry in history.charges if release in {None, entry.number}]
     if release is not None and not charges:
         raise InvalidInput(
@@ -90,7 +91,7 @@ def label(
         "filter": type(total)(total).to_json(),
         "spent": {"epsilon": format_up(reading.epsilon), "delta": format_up(reading.delta)},
         "left": {"epsilon": format_down(left.epsilon), "delta": format_down(left.delta)},
-        **({} if unit.window is None else {"lifetime": account.lifetime_loss().describe()}),
+        **({} if unit.window is None else {"lifetime": account.lifetime_loss(upto).describe()}),
         "analysts": describe_budgets(account.analysts()),
         "datasets": {name: format_up(epsilon) for name, epsilon in history.by_dataset().items()},
         "versions": history.versions,

@@ -44,8 +44,12 @@ _FIELDS = {
     *("restores", "stated", "head", "entries", "signature"),
 }
 """What the ledger and the owner give; all else restates it."""
+_OF_A_RELEASE = {
+    *("entry", "dataset", "when", "who", "what", "epsilon", "delta", "loss", "mechanisms", "charged", "plan"),
+    "answer stored",
+}
 _UNCHECKED = (
-    "that nothing is missing, and that entries and analysts' budgets are as stated: this takes --ledger",
+    "that nothing is missing, and entries, analysts' budgets and other windows are so: this takes --ledger",
     "that the mechanisms ran as stated, on the rows of these people: this takes the machine and its code",
     "what the owner states: names, purposes, who is trusted, how bounds and limits were chosen",
 )
@@ -137,8 +141,13 @@ def _check(
 
 def _check_releases(facts: Mapping[str, Any]) -> LabelFinding:
     """Every ε from its mechanisms."""
-    delta = PrivacyFilter.from_json(facts["filter"]).delta
+    delta, last = PrivacyFilter.from_json(facts["filter"]).delta, 0
     for each in facts["releases"]:
+        if set(each) != _OF_A_RELEASE or not last < each["entry"] <= facts["entries"]:
+            return LabelFinding(
+                "FAILED", f"a release after entry {last}: not the fields, or not the place, of an entry"
+            )
+        last = each["entry"]
         loss = read_loss(each["mechanisms"])
         if (each["epsilon"], each["delta"]) != state_epsilon(loss, delta) or each["loss"] != str(loss):
             epsilon, at = state_epsilon(loss, delta)
@@ -165,12 +174,15 @@ def _check_totals(facts: Mapping[str, Any]) -> LabelFinding:
             "not checked",
             "what is spent and left, to which all releases add up: this is the label of one of them",
         )
-    moments = {each["charges"]: each["left"] for each in facts["burn-down"]}
+    moments = {each["charges"]: (each["left"], each["when"]) for each in facts["burn-down"]}
     if len(moments) < len(facts["burn-down"]):
         return LabelFinding("FAILED", "the burn-down has two figures for one number of charges")
     count, datasets = 0, dict[str, Counter[PrivacyLoss]]()
     for each in facts["releases"]:
         datasets.setdefault(each["dataset"], Counter())[read_loss(each["mechanisms"])] += 1
+    times = [each["when"] for each in facts["releases"]]
+    if facts["first charge"] != (times[0] if times else None):
+        return LabelFinding("FAILED", "first charge: it is not that of the first release")
     for number, loss, stored, is_release in _charges(facts):
         charge = read_charge(stored)
         if not state.certifies(loss, charge) or (after := state.after(loss, charge)) is None:
@@ -178,8 +190,12 @@ def _check_totals(facts: Mapping[str, Any]) -> LabelFinding:
                 "FAILED", f"entry {number} is charged less than it costs, or exceeds the budget"
             )
         state, count = after, count + is_release
-        if count in moments and abs(moments.pop(count) - share_left(state)) > _SLACK:
+        if not is_release or count == len(times) or count not in moments:
+            continue  # what was restored since the last charge belongs to the last figure
+        if not _fits(moments.pop(count), state, times[count - 1]):
             return LabelFinding("FAILED", f"the burn-down after {count} charges is not what they add up to")
+    if count in moments and not _fits(moments.pop(count), state, times[-1]):
+        return LabelFinding("FAILED", f"the burn-down after {count} charges is not what they add up to")
     spent, left = state.spent(), state.remaining()
     stated = {
         "spent": {"epsilon": format_up(spent.epsilon), "delta": format_up(spent.delta)},
@@ -200,6 +216,10 @@ def _check_totals(facts: Mapping[str, Any]) -> LabelFinding:
     return LabelFinding("OK", f"the charges fit the budget, and add up to ε = {stated['spent']['epsilon']}")
 
 
+def _fits(moment: tuple[float, str], state: PrivacyFilter, when: str) -> bool:
+    return abs(moment[0] - share_left(state)) <= _SLACK and moment[1] == when
+
+
 def _charges(facts: Mapping[str, Any]) -> Iterator[tuple[int, PrivacyLoss, Any, bool]]:
     """All charges, in the order of the ledger."""
     charges = [(each["entry"], each["mechanisms"], each["charged"], True) for each in facts["releases"]]
@@ -214,9 +234,13 @@ def _check_words(facts: Mapping[str, Any]) -> LabelFinding:
     for name, value in again.items():
         if canonical_json(facts[name]) != canonical_json(value):
             return LabelFinding("FAILED", f"{name}: the label's own figures say otherwise")
-    others = set(facts) - set(again) - _FIELDS
+    optional = {"signature", *(("lifetime",) if facts["window"] is None else ())}
+    others = set(facts) - set(again) - (_FIELDS if facts["window"] is not None else _FIELDS - {"lifetime"})
     if others:
         return LabelFinding("FAILED", f"{escape(min(others))[:40]}: no label has such a field")
+    missing = _FIELDS - optional - set(facts)
+    if missing:
+        return LabelFinding("FAILED", f"{min(missing)}: the label does not say it")
     return LabelFinding("OK", f"what is said in words: ε = {again['promise']['epsilon']} is promised")
 
 
@@ -249,10 +273,9 @@ def _check_ledger(facts: Mapping[str, Any], ledger: Ledger) -> LabelFinding:
     budgets = {who: each for (account, who), each in ledger.filters_at(until).items() if account == name}
     again["analysts"] = describe_budgets({who: each for who, each in budgets.items() if who != OWNER})
     more = report.entries - until
-    if more and "lifetime" in facts:  # of other windows, too, which went on
-        again |= restate({**again, "lifetime": facts["lifetime"]}) | {"lifetime": facts["lifetime"]}
     for field, value in again.items():
         if field != "made" and canonical_json(facts[field]) != canonical_json(value):
             return LabelFinding("FAILED", f"{field}: the ledger says otherwise")
+    count = f"{until} {'entry' if until == 1 else 'entries'}"
     since = f"; the ledger has {more} more since" if more else ""
-    return LabelFinding("OK", f"the label again from {until} entries of the ledger, an unbroken chain{since}")
+    return LabelFinding("OK", f"the label again from {count} of the ledger, an unbroken chain{since}")

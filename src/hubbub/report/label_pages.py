@@ -164,8 +164,15 @@ def _cards(facts: Facts) -> str:
         (f"ε = {facts['left']['epsilon']}", "one more release may cost"),
     ]
     return '<div class="cards">' + "".join(
-        f'<div class="card"><b>{html_text(value)}</b><span>{name}</span></div>' for value, name in cards
+        f'<div class="card"><b>{_unbroken(value)}</b><span>{name}</span></div>' for value, name in cards
     ) + "</div>"  # fmt: skip
+
+
+def _unbroken(text: str) -> str:
+    """A figure on each line, none of which is broken in its middle; other texts as they are."""
+    if "=" not in text:
+        return html_text(text)
+    return "<br>".join(f"<span>{html_text(figure)}</span>" for figure in text.split(", "))
 
 
 def _definitions(lines: Sequence[tuple[str, str]]) -> str:

@@ -30,7 +30,7 @@ _STYLE = (
     ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(12rem,1fr));gap:.75rem;margin:1rem 0}"
     ".card{background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.75rem .9rem}"
     ".card b{display:block;font-size:1.3rem;line-height:1.3;overflow-wrap:anywhere}"
-    ".card span{color:var(--muted);font-size:.87rem}"
+    ".card b span{white-space:nowrap}.card>span{color:var(--muted);font-size:.87rem}"
     ".promise{border-left:4px solid var(--accent);background:var(--card);padding:.8rem 1rem;margin:1rem 0}"
     ".promise h2{font-size:1rem;margin:0 0 .3rem;padding:0;border:0}"
     "dl{display:grid;grid-template-columns:minmax(9rem,14rem) 1fr;gap:.3rem 1rem;margin:.5rem 0}"
@@ -45,13 +45,16 @@ _STYLE = (
     "margin:.4rem 0;display:block}"
     "article.release{border:1px solid var(--line);border-radius:.5rem;padding:.8rem 1rem;margin:.8rem 0}"
     "article.release h3{margin:0 0 .3rem}"
-    "figure{margin:1rem 0}svg{max-width:100%;height:auto}.wide{overflow-x:auto}"
+    "figure{margin:1rem 0;overflow-x:auto}svg{max-width:100%;height:auto}.wide{overflow-x:auto}"
+    # On a phone names are above what they name, and pictures keep a size that can be read, and scroll.
+    "@media screen and (max-width:40rem){dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 .6rem}"
+    "svg{max-width:none}}"
     "footer{margin-top:2.5rem;padding-top:.8rem;border-top:1px solid var(--line);color:var(--muted);"
     "font-size:.87rem}"
     "@page{size:A4;margin:16mm 15mm}"
     f"@media print{{:root{{color-scheme:light;{_LIGHT}}}main{{max-width:none;padding:0}}"
     "body{font-size:10pt}h2{break-after:avoid}h3{break-after:avoid}"
-    ".cards{grid-template-columns:repeat(auto-fit,minmax(9rem,1fr))}"
+    ".cards{grid-template-columns:repeat(auto-fit,minmax(9rem,1fr))}.card b{font-size:1rem}"
     ".card,article.release,figure,tr,.promise{break-inside:avoid}.wide{overflow:visible}a{color:inherit}}"
 )
 

@@ -60,7 +60,8 @@ def deployment(facts: Mapping[str, Any], about: Mapping[str, str] | None = None)
     is_pure = parameters["delta"] == "0"
     window, versions = facts["window"], facts["versions"]
     accesses = len(facts["times of non-private accesses"])
-    exact = f"The owner had {accesses} non-private accesses." if accesses else "None are known."
+    exact = f"The owner had {_count(accesses, 'non-private access')}." if accesses else "None are known."
+    published, first_day = statements["published"], (facts["first charge"] or NOT_STATED).partition("T")[0]
     is_added = Neighbours(facts["neighbours"]) is Neighbours.ADD_REMOVE
     mechanisms = ", ".join(f"{name} ({count})" for name, count in facts["mechanisms"].items())
     return {
@@ -72,9 +73,7 @@ def deployment(facts: Mapping[str, Any], about: Mapping[str, str] | None = None)
             "data_product_region": statements["region"],
             "data_product_sector": statements["sector"],
             "description": statements["description"],
-            "publication_date": statements["published"]
-            if statements["published"] != NOT_STATED
-            else facts["first charge"],
+            "publication_date": first_day if published == NOT_STATED else published,
         },
         "dp_flavor": {
             "name": "Pure DP" if is_pure else "Approximate DP",
@@ -96,7 +95,8 @@ def deployment(facts: Mapping[str, Any], about: Mapping[str, str] | None = None)
             "model_name_description": "One curator holds the rows; only noisy aggregates leave the engine.",
             "actors": statements["actors"],
             "release_type": "Many releases",
-            "release_type_description": f"{facts['charges']} charges so far; any time, within one budget.",
+            "release_type_description": _count(facts["charges"], "charge")
+            + " so far; any time, within one budget.",
             "data_source_type": "Dynamic" if window is not None or len(set(versions)) > 1 else "Static",
             "data_source_type_description": f"Versions: {', '.join(dict.fromkeys(versions)) or 'one'}."
             + ("" if window is None else f" A budget for each window; this one: {window}."),
@@ -139,6 +139,11 @@ def guarantees(facts: Mapping[str, Any], about: Mapping[str, str] | None = None)
         "data collection exposure": statements["collection"],
         "non-private accesses": f"{len(facts['times of non-private accesses'])} by the owner, recorded",
     }
+
+
+def _count(number: int, noun: str) -> str:
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _parameters(facts: Mapping[str, Any]) -> str:

@@ -187,7 +187,7 @@ class SelectedAggregate(ReleasedAggregate):
         return Estimate(plain.value, low, high)
 
 
-_NULL_IF_EMPTY = frozenset({"mean", "variance", "deviation", "covariance", "correlation"})
+_NULL_IF_EMPTY = frozenset({"mean", "variance", "deviation", "covariance", "correlation", "quantile"})
 _NOTHING = Estimate(*(np.empty(0) for _ in range(3)))
 
 
@@ -222,7 +222,7 @@ def make_columns(
         # Here, so that HAVING and ORDER BY see the integers that are shown.
         if rounds and counts_rows_or_units(plan.query.aggregates[index]):
             return round_estimate(estimated, is_exact_integer=not weighted[index])
-        # A mean beside a count that says that there is nothing would contradict it.
+        # A mean or a median beside a count that says that there is nothing would contradict it.
         counts = (
             estimate(beside, confidence).value for beside in _counts_beside(plan.query.aggregates, index)
         )
