@@ -172,7 +172,7 @@ def test_label_has_every_field_of_the_registries(path, tmp_path, monkeypatch):
     used = facts["deployment"]["implementation"]["mechanisms"]
     assert used == "epsilon-delta (2), gaussian (2), subsampled (1)"
     assert facts["deployment"]["dp_flavor"]["name"] == "Approximate DP"
-    assert "1 non-private accesses" in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
+    assert "1 non-private access." in facts["deployment"]["dp_flavor"]["unprotected_quantities"]
     assert facts["deployment"]["product"]["intended_use"] == "not stated"
     registry = facts["NIST SP 800-226"]
     assert "at most ε = 3, δ = 1e-6; spent ε = 1.239" in registry["privacy parameters"]

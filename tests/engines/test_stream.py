@@ -250,6 +250,14 @@ def test_stream_is_written_completely_or_not_at_all(visits, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.parquet", "visits.csv"]
 
 
+def test_streamed_csv_holds_no_formula(visits, tmp_path):
+    with hb.open(str(visits), unit="person", rows_per_unit=1, keys={"word": ["=1+1", "a,b", None]}) as data:
+        plan = data.sql("SELECT word, COUNT(*) AS n FROM visits GROUP BY word", epsilon=1)
+        data.stream(plan).value.write(tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as paper:
+        assert [row[0] for row in csv.reader(paper)] == ["word", "'=1+1", "a,b", ""]
+
+
 @pytest.mark.parametrize(
     ("query", "kind", "result"),
     [

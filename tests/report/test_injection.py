@@ -32,6 +32,13 @@ WORDS = [
     "-2+3",
     "@SUM(A1)",
     "\t=1",
+    "\n=1",
+    " =1",
+    "\ufeff=1",
+    "＝1",
+    "a;=1",
+    "a\tb",
+    "$x$",
     "-1",
     "+4.5",
 ]
@@ -84,9 +91,12 @@ def test_markdown_renders_keys_as_text(answers):
 def test_csv_holds_no_formula_and_other_formats_hold_keys_as_they_are(answers):
     rows = list(csv.reader(io.StringIO(render_text(answers, "csv"))))
     assert [row[0] for row in rows[1:]] == [
-        f"'{word}" if word in {"=HYPERLINK(1)", "+cmd|x", "-2+3", "@SUM(A1)", "\t=1"} else word
+        f"'{word}"
+        if word.strip("\ufeff \t\n")[:1] in set("=+-@＝") - {""} and word not in {"-1", "+4.5"}
+        else word
         for word in WORDS
     ]
+    assert '"a;=1",' in render_text(answers, "csv")  # one field also where a semicolon separates them
     table = json.loads(render_text(answers, "json"))
     assert [row["k<i>|"] for row in table["rows"]] == WORDS
     openpyxl = pytest.importorskip("openpyxl")

@@ -266,14 +266,14 @@ class Axis:
         return min(1.0, max(0.0, (at - self.low) / ((self.high - self.low) or 1.0)))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return about five round numbers, or times, with their names."""
+        """Return three to seven round numbers, or times, with their names."""
         if self.times:
             return _time_ticks(self.low, self.high)
         if self.logarithmic:
             step = max(1, round((self.high - self.low) / 6))
             powers = range(int(self.high), int(self.low) - 1, -step)
             return [(10.0**power, "1" if power == 0 else f"1e{power}") for power in powers]
-        rough = ((self.high - self.low) or 1.0) / 5
+        rough = ((self.high - self.low) or 1.0) / 6
         size = 10.0 ** math.floor(math.log10(rough))
         step_size = size * next(factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.999)
         first, last = math.ceil(self.low / step_size - 1e-9), math.floor(self.high / step_size + 1e-9)

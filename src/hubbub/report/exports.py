@@ -4,11 +4,11 @@ All are functions of the released table alone. Digits follow the width of each i
 outward. Excel and PNG need optional libraries, which are looked for before anything is charged.
 """
 
-import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "ENDINGS",
     "TABLE_FORMAT",
     "check_format",
+    "csv_line",
     "public_facts",
     "render_bytes",
     "render_html",
@@ -51,6 +52,8 @@ ENDINGS = {
     ".txt": "table",
 }
 """Which ending is which format."""
+_QUOTED = frozenset('",;\t\r\n')
+_TWO_QUOTES = '""'
 _LIBRARIES = {"xlsx": ("openpyxl", "excel"), "png": ("resvg_py", "png")}
 _EXACT = 2.0**53
 """Below it every whole number is a double."""
@@ -166,26 +169,50 @@ def render_bytes(result: "Result", form: str) -> bytes:
 
 
 def _csv(result: "Result") -> str:
-    paper = io.StringIO()
-    writer = csv.writer(paper, lineterminator="\n")
     cells = shown_cells(result)
-    writer.writerow(map(_csv_text, cells))
-    writer.writerows(zip(*(map(_csv_text, column) for column in cells.values()), strict=True))
-    return paper.getvalue()
+    return "".join([csv_line(cells), *map(csv_line, zip(*cells.values(), strict=True))])
 
 
-def _csv_text(value: Any) -> Any:
-    """A text that a spreadsheet would compute as a formula begins with an apostrophe, which makes it a text.
+def csv_line(values: Iterable[Any]) -> str:
+    r"""Return a line of CSV, in which a spreadsheet finds no formula.
 
-    Keys may be anybody's words. Texts that are numbers stay as they are, and so do other formats.
+    A semicolon is quoted, too: it separates fields where a comma is the decimal point.
+
+    >>> csv_line(["=1+1", "a;=1", -1, None])
+    '\'=1+1,"a;=1",-1,\n'
     """
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return value
+    line = ",".join("" if value is None else _csv_field(value) for value in values)
+    return f"{line or _TWO_QUOTES}\n"
+
+
+def _csv_field(value: Any) -> str:
+    if not isinstance(value, str):
+        return str(value)
+    text = f"'{value}" if _is_formula(value) else value
+    return '"' + text.replace('"', _TWO_QUOTES) + '"' if any(sign in text for sign in _QUOTED) else text
+
+
+def _is_formula(text: str) -> bool:
+    """True if a spreadsheet would compute it: an apostrophe before it makes it a text.
+
+    Keys may be anybody's words. Spaces and invisible characters before it may be removed on the way, and
+    wide signs mean what narrow ones do. Texts that are numbers stay as they are, and so do other formats.
+    """
+    if text[:1].isalnum():
+        return False
+    first = next((each for each in text if unicodedata.category(each)[0] not in "ZC"), "")
+    if text[:1] not in {"\t", "\r", "\n"} and unicodedata.normalize("NFKC", first) not in {
+        "=",
+        "+",
+        "-",
+        "@",
+    }:
+        return False
     try:
-        float(value)
+        float(text)
     except ValueError:
-        return f"'{value}"
-    return value
+        return True
+    return False
 
 
 def _rows(result: "Result") -> Iterator[dict[str, Any]]:

@@ -69,7 +69,7 @@ def html_text(text: object) -> str:
 
 
 _MARKS = str.maketrans(
-    {**{sign: f"\\{sign}" for sign in "\\`*_[]|~#"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"}
+    {**{sign: f"\\{sign}" for sign in "\\`*_[]|~#$"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"}
 )
 
 

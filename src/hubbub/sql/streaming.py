@@ -5,7 +5,6 @@ the noisy integers, which are public, are written to an unnamed file. Answers ar
 are read, as often as needed.
 """
 
-import csv
 import tempfile
 import threading
 import weakref
@@ -21,7 +20,7 @@ from sqlglot import exp
 from hubbub.engines.engine import Engine
 from hubbub.errors import EngineFailed, Unsupported
 from hubbub.output_files import write_output
-from hubbub.report.exports import shown_cells
+from hubbub.report.exports import csv_line, shown_cells
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan
 from hubbub.sql.executor import (
     Integers,
@@ -97,12 +96,11 @@ class Stream:
 
     def _csv(self, path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="") as paper:
-            writer = csv.writer(paper, lineterminator="\n")
             for number, answers in enumerate(self):
                 table = shown_cells(answers)
                 if not number:
-                    writer.writerow(table)
-                writer.writerows(zip(*table.values(), strict=True))
+                    paper.write(csv_line(table))
+                paper.writelines(map(csv_line, zip(*table.values(), strict=True)))
 
     def _parquet(self, path: Path) -> None:
         import duckdb
