@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Compiled files are kept, also where the environment says no: without them half of `make quick` is compiling.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo quick test test-long test-oldest check bench mutants coverage clean format docs
+.PHONY: demo quick test test-long test-oldest test-peers check bench mutants coverage clean format docs
 
 # pip reads dependency groups from 25.1 on.
 $(VENV)/.base: pyproject.toml
@@ -87,6 +87,10 @@ coverage: $(VENV)/.test
 
 bench: .venv-bench/.ready .venv-tumult/.ready .venv-pipelinedp/.ready
 	@.venv-bench/bin/python benchmarks/run.py
+
+# The blocks of other libraries in the tutorials "Coming from …".
+test-peers: $(VENV)/.test .venv-bench/.ready .venv-tumult/.ready .venv-pipelinedp/.ready
+	$(BIN)/python -m pytest -m long tests/docs/test_pages.py -k peers
 
 mutants: $(VENV)/.test
 	@$(BIN)/python tests/mutants.py

@@ -91,9 +91,7 @@ def _frame_reference_pages(pages: Path) -> None:
         name
         for item in list_pages()
         for name in (
-            sorted(f"{item}{page.name}" for page in (pages / item).glob("*.md"))
-            if item.endswith("/")
-            else [item]
+            [f"{item}{page.name}" for page in _in_order(pages / item)] if item.endswith("/") else [item]
         )
     ]
     for number, name in enumerate(order):
@@ -137,9 +135,13 @@ def _entries(title: str, item: str, pages: Path, depth: int) -> list[str]:
     indent = "  " * depth
     if not item.endswith("/"):
         return [f'{indent}{{ "{title}" = "{item}" }},']
-    names = sorted(page.name for page in (pages / item).glob("*.md"))
-    inside = [f'{indent}  {{ "{_title(pages / item / name)}" = "{item}{name}" }},' for name in names]
+    inside = [f'{indent}  {{ "{_title(page)}" = "{item}{page.name}" }},' for page in _in_order(pages / item)]
     return [f'{indent}{{ "{title}" = [', *inside, f"{indent}] }},"]
+
+
+def _in_order(folder: Path) -> list[Path]:
+    """The pages of a folder by their names, a package before what is inside it."""
+    return sorted(folder.glob("*.md"), key=lambda page: page.stem)
 
 
 def _title(page: Path) -> str:

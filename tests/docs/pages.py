@@ -4,7 +4,8 @@ Blocks: `python` runs in one namespace, and shows the value of its last expressi
 runs in bash; `toml` with a file name as a comment in its first line, `# hubbub.toml`, writes the file.
 The output that the page shows stands in the next block: `output` is compared to the letter, `noisy-output` by
 its words and its layout, with any numbers. A line `…` in either stands for any number of lines. A block below
-`<!-- not run: reason -->` does not run.
+`<!-- not run: reason -->` does not run; one below `<!-- run in .venv-name -->` shows another library and runs
+in the environment that has it, if the Makefile has made it.
 """
 
 import json
@@ -12,14 +13,15 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUN = ("python", "sh", "toml")
 SHOWN = ("output", "noisy-output")
 _FENCE = re.compile(
-    r"(?P<mark><!-- not run: [^\n]+ -->\n+)?^(?P<indent> *)```(?P<language>[a-z-]*)\n(?P<text>.*?)^ *```$",
+    r"(?P<mark><!-- (?:not run: |run in (?P<where>\S+))[^\n]* -->\n+)?"
+    r"^(?P<indent> *)```(?P<language>[a-z-]*)\n(?P<text>.*?)^ *```$",
     flags=re.DOTALL | re.MULTILINE,
 )
 _NUMBER = re.compile(r"[-+−±]?\d+(,\d{3}(?!\d))*(\.\d+)?(e[-+−]?\d+)?")
@@ -66,10 +68,17 @@ class Block:
     line: int
     output: str | None = None
     is_noisy: bool = False
+    environment: str | None = None
 
 
-def read_blocks(page: Path) -> list[Block]:
-    """The blocks of a page that run, each with the output that the page shows for it."""
+def list_environments(page: Path) -> list[str]:
+    """The environments of other libraries in which blocks of a page run."""
+    blocks = _FENCE.finditer(page.read_text(encoding="utf-8"))
+    return sorted({block["where"] for block in blocks if block["where"]})
+
+
+def read_blocks(page: Path, environment: str | None = None) -> list[Block]:
+    """The blocks of a page that run, here or in an environment, each with the output that the page shows."""
     text = page.read_text(encoding="utf-8")
     results: list[Block] = []
     for match in _FENCE.finditer(text):
@@ -78,23 +87,25 @@ def read_blocks(page: Path) -> list[Block]:
         if language in SHOWN:
             assert results, f"{page.name}:{line}: output without a block that shows it"
             last = results.pop()
-            results.append(Block(last.language, last.text, last.line, body, language == "noisy-output"))
-        elif language in RUN and not match["mark"]:
-            results.append(Block(language, body, line))
-    return results
+            is_noisy = language == "noisy-output"
+            results.append(replace(last, output=body, is_noisy=is_noisy))
+        elif language in RUN and (match["where"] or not match["mark"]):
+            results.append(Block(language, body, line, environment=match["where"]))
+    return [block for block in results if block.environment == environment]
 
 
-def run_page(page: Path, folder: Path) -> list[tuple[Block, str]]:
-    """Run all blocks of a page in one folder; each with what it printed."""
-    blocks = read_blocks(page)
-    environment = _environment()
+def run_page(page: Path, folder: Path, environment: str | None = None) -> list[tuple[Block, str]]:
+    """Run all blocks of a page in one folder, here or those of an environment; each with what it printed."""
+    blocks = read_blocks(page, environment)
+    programs = DOCS.parent / environment / "bin" if environment else Path(sys.executable).parent
+    # Warnings of other libraries are theirs.
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _DRIVER],
+        [programs / "python", *([] if environment else ["-W", "error"]), "-c", _DRIVER],
         input=json.dumps([(block.language, block.text) for block in blocks]),
         capture_output=True,
         text=True,
         cwd=folder,
-        env=environment,
+        env=_environment(programs),
         check=False,
     )
     if done.returncode:
@@ -104,8 +115,8 @@ def run_page(page: Path, folder: Path) -> list[tuple[Block, str]]:
     return list(zip(blocks, json.loads(done.stdout), strict=True))
 
 
-def _environment() -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def _environment(programs: Path) -> dict[str, str]:
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import DOCS, agrees, read_blocks, run_page
+from docs.pages import DOCS, agrees, list_environments, read_blocks, run_page
 
 LESSONS = [DOCS / "index.md", *sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("textbook/*.md"))]
 # Made from the code, or a list of terms: nobody reads them from the top.
@@ -25,6 +25,20 @@ def name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_blocks_run_and_show_what_the_page_says(page, tmp_path):
     for block, printed in run_page(page, tmp_path):
+        assert agrees(block, printed), f"{name(page)}:{block.line} printed:\n{printed}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("page", "environment"),
+    [(page, environment) for page in LESSONS for environment in list_environments(page)],
+    ids=lambda value: value if isinstance(value, str) else name(value),
+)
+def test_blocks_of_peers_run_where_they_are_installed(page, environment, tmp_path):
+    if not (DOCS.parent / environment / ".ready").exists():
+        pytest.skip(f"{environment} is not there: make test-peers")
+    run_page(page, tmp_path)  # the data of the page
+    for block, printed in run_page(page, tmp_path, environment):
         assert agrees(block, printed), f"{name(page)}:{block.line} printed:\n{printed}"
 
 
