@@ -295,6 +295,7 @@ def test_two_declarations_of_the_same_rows_must_agree(folder):
         find_config(folder / "mine" / "v.csv")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -136,6 +136,7 @@ def test_an_interval_may_reach_beyond_all_doubles():
     assert release(float(top), width=1e300).interval()[1] == math.inf
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 50])
 @pytest.mark.parametrize("exact", [0.1, 1e6 + 1 / 3, 1e15 + 0.125, -1e17, 3e300])

@@ -257,6 +257,7 @@ def test_the_size_must_be_a_whole_number_of_at_least_one(most):
     assert _refusal(Universe, "ab", most).what.startswith("max_rows")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("elements", "most"),
     [(2, 10**400), (10**5, 10**5), (10**5, 2), (1, 2_000_000), (1_999_999, 2), (30, 30), (2, 1999)],

@@ -30,6 +30,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_calibrated_noise_meets_the_target_and_slightly_less_does_not(name):
     family, epsilon, delta = FAMILIES[name]

@@ -33,6 +33,7 @@ def both_directions(epsilon, mu, rate):
     return removed, added
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("mu", [Fraction(1, 2), Fraction(3), Fraction(25)])
 @pytest.mark.parametrize(
     "rate", [Fraction(1, 100), Fraction(1, 2), Fraction(999, 1000), 1 - Fraction(1, 2**300)]

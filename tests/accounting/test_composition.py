@@ -84,6 +84,7 @@ def test_published_sigmas_are_reproduced(epsilon, delta, lower, upper):
 # ---- engines against each other
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("loss", "delta"),
     [
@@ -297,6 +298,7 @@ LONG_EXTREMES = [
 ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("rate", "sigma", "steps", "delta"),
     [*EXTREMES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_EXTREMES)],

@@ -54,6 +54,7 @@ def test_float_above_and_below_enclose_the_number(exact):
     assert high <= math.nextafter(low, math.inf)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "part", [Gaussian(Fraction(1, 3)), Laplace(Fraction(1, 3)), BoundedRange(Fraction(1, 3))]
 )
@@ -98,6 +99,7 @@ def test_many_bounded_ranges_cost_no_more_than_their_zcdp():
 # ---- Laplace noise
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "shifts"), [(2, (1, 1)), (2, (3, 1)), (Fraction(1, 2), (2, 2)), (5, (1, 2, 3))]
@@ -270,6 +272,7 @@ def test_group_privacy_scales_each_event():
         PrivacyLoss.from_distributions([1, 0], [0.5, 0.5]).for_group(2)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -169,6 +169,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_no_analyst_gets_more_than_delta(name):
@@ -359,6 +360,7 @@ def test_one_filter_or_the_other_is_not_a_filter():
     assert best(start, moves, 5, either, gaussian_end=False) > one.delta
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["stage 2 at any moment", "a run opens"])
 @pytest.mark.parametrize("part", [Fraction(1, 2), Fraction(4, 5)])

@@ -354,6 +354,7 @@ def two_steps(rate, sigma, epsilon, *, added):
     return math.fsum(total) / fine / math.sqrt(2 * math.pi)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(
     ("rate", "sigma", "epsilon"),

@@ -20,6 +20,7 @@ from hubbub.noise.enclosures import exp, gaussian_delta
 RUN = PrivacyLoss.gaussian(Fraction(10, 11)).poisson_subsampled(Fraction(1, 100)) * 1000
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 1000), Fraction(1, 10), 1, Fraction(5, 2)])
 @pytest.mark.parametrize("ratio", [0, 1, 2, 5, 64, 1000])
 def test_bounded_losses_are_dominated_beside_the_reserve(epsilon, ratio):

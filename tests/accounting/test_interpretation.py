@@ -129,6 +129,7 @@ def test_exception_probability_is_that_of_a_larger_loss():
     assert PrivacyLoss.approximate(1, 0.25).posterior(0.5).exception_probability == 0.25
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("mu", [Fraction(1, 10), 1, 3])
 @pytest.mark.parametrize("epsilon", [0, Fraction(1, 10), 3, 12, 40])
 def test_posteriors_of_a_gaussian_are_rounded_up_and_no_further(mu, epsilon):

@@ -34,7 +34,7 @@ def agree(loss, events, delta, steps):
     assert theirs - slack <= high * (1 + 1e-6)
 
 
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(NUMBERS, NUMBERS, st.integers(1, 12), st.integers(0, 12), st.sampled_from([1e-3, 1e-6]))
 def test_laplace_and_gaussian_agree_with_dp_accounting(scale, sigma, laplaces, gaussians, delta):
     loss = PrivacyLoss.laplace(1 / scale) * laplaces + PrivacyLoss.gaussian(1 / sigma) * gaussians

@@ -94,6 +94,7 @@ REFERENCES = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_published_values_are_enclosed(name):
     sides, delta, below, above = REFERENCES[name]
@@ -105,6 +106,7 @@ def test_published_values_are_enclosed(name):
     assert high - low <= 1e-8 * high
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("sides", "epsilon", "below", "above"),
     [
@@ -124,6 +126,7 @@ def test_published_deltas_are_enclosed(sides, epsilon, below, above):
     assert high - low <= 1e-8 * high
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "sigma", "steps", "delta", "truth"),
@@ -294,7 +297,7 @@ def pure_delta(each, times, epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize("each", [1e-6, 0.1, 1.0, 50.0])
 @pytest.mark.parametrize("times", [1, 7, 1000, 1_000_000])
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-30])
@@ -336,6 +339,7 @@ SIDES = [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sides", SIDES)
 def test_delta_falls_and_is_convex(sides):
     """In e^ε; as far as the bounds can tell."""
@@ -350,6 +354,7 @@ def test_delta_falls_and_is_convex(sides):
         assert bounds[k][0] <= chord * (1 + 1e-12)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sides", SIDES)
 def test_epsilon_and_delta_agree(sides):
     composed = PldAccountant(sides, accuracy=1e-6)
@@ -689,7 +694,7 @@ EXTREME = [
 ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("sides", EXTREME, ids=str)
 @pytest.mark.parametrize(
     "delta", [pytest.param(0.5, marks=pytest.mark.long), 1e-6, pytest.param(1e-30, marks=pytest.mark.long)]
@@ -709,6 +714,7 @@ def test_no_input_hangs_or_is_not_a_number(sides, delta):
 # ---- close to where doubles end: each of these once came out below the truth
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "mu_squared", "epsilon", "truth"),
@@ -726,6 +732,7 @@ def test_sampling_rates_close_to_one_are_enclosed(missing, mu_squared, epsilon, 
     assert above >= truth * (1 - 1e-3)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [LaplacePair(31.0), epsilon_delta_pair(31)])
 @pytest.mark.parametrize("rate", [1e-16, 1e-20, 1e-30])

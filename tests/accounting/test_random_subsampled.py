@@ -47,7 +47,7 @@ def google(rate, sigma, steps, delta):
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(40)
+@pytest.mark.sweep(83)
 @pytest.mark.parametrize("number", range(SETS))
 def test_bounds_are_close_and_agree_with_other_accountants(number):
     sigma, rate, steps, delta = parameters(number)

@@ -32,6 +32,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_losses_survive_storage(loss):
     text = loss_to_json(loss)

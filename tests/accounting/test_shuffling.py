@@ -30,6 +30,7 @@ def exact_delta(epsilon_0, n, epsilon):
     return total
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon_0", "n"), [(1, 1), (1, 2), (1, 30), (0.2, 20), (3, 25)])
 def test_shuffled_reports_against_exact_enumeration(epsilon_0, n):

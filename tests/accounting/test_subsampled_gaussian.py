@@ -62,6 +62,7 @@ def test_moments_match_a_fine_sum(rate, sigma, tilt, added):
     assert nodes.variance[0] == pytest.approx(float(fine.p @ (fine.loss - fine.mean) ** 2), rel=1e-6)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
 def test_likelihood_ratios_along_the_contour_are_accurate(rate, sigma, tilt, added):
@@ -83,6 +84,7 @@ def test_likelihood_ratios_along_the_contour_are_accurate(rate, sigma, tilt, add
         assert abs(apart - round(apart)) <= 1e-12 + unsure[k]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
 def test_divided_outcomes_add_up_on_either_line(rate, sigma, tilt, added, monkeypatch):
@@ -128,6 +130,7 @@ def test_many_steps_are_computed_in_batches(monkeypatch):
     assert whole.error_bound(t) == pytest.approx(unsure, rel=1e-12)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
 def test_decay_bound_holds_and_is_not_too_loose(rate, sigma, tilt, added):
@@ -160,6 +163,7 @@ def test_decay_bound_holds_and_is_not_too_loose(rate, sigma, tilt, added):
     )
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("rate", "sigma", "tilt"), CASES)
 def test_all_decay_bounds_hold(rate, sigma, tilt, added):

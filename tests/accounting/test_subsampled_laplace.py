@@ -39,7 +39,7 @@ def moment(pair, z):
     return power(-r) / 2 + mp.exp(-r) / 2 * power(r) + between
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("epsilon", "rate"), LAWS)

@@ -136,6 +136,7 @@ HOSTILE_NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_columns_tables_files_and_keys_may_have_any_name(name, tmp_path):
     """A column, a table, a file and a key of any name are just that."""

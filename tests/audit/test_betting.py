@@ -45,6 +45,7 @@ def private_pairs(epsilon, delta, cells, generator, count=400):
         yield p[list(order)], q[list(order)]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 4.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.05, 0.5])
 def test_no_private_pair_wins_more_than_the_bound(epsilon, delta):

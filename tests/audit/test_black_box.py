@@ -85,6 +85,7 @@ PURE_DELTA = (math.e - math.exp(0.1)) / (1 + math.e)
 """The largest δ at ε = 0.1 under pure ε = 1."""
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     ("claim", "mu", "refuted"),
     [

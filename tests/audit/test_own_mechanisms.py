@@ -51,6 +51,7 @@ MECHANISMS = [
 ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("case", MECHANISMS, ids=lambda case: case[0])
 def test_own_mechanisms_keep_their_claims(case):
     name, mechanism, query, claim, pairs = case

@@ -39,6 +39,7 @@ def scores_of(x, y):
     yield learn_score(x, y, tuple(score for score in categories if score is not None)[:6])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "batch",
     [
@@ -93,7 +94,10 @@ def _selected_key(database):
     return {key: _SECRET.random(), "c": _SECRET.random() + 0.3}
 
 
-@pytest.mark.parametrize(("subject", "samples"), [(_one_key_of_many, 1500), (_selected_key, 6000)])
+@pytest.mark.parametrize(
+    ("subject", "samples"),
+    [(_one_key_of_many, 1500), pytest.param(_selected_key, 6000, marks=pytest.mark.long)],
+)
 def test_keys_that_vary_do_not_refute_an_exact_claim(subject, samples):
     finding = audit(subject, epsilon=1, pairs=ONE, samples=samples, confidence=1 - DOUBT)
     assert not finding.refuted

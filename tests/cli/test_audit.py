@@ -40,6 +40,7 @@ def test_violation_has_exit_code_1_and_a_witness_to_replay(tmp_path, pairs):
     assert "fresh draws" in again.stdout
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("claim", "bound"),
     [
@@ -163,6 +164,7 @@ def test_queries_are_subjects(pairs):
     assert sql.code == 0, sql.stderr
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "claim", [("--rho", "0.5"), ("--mu", "1"), ("--renyi", "2,1"), ("--epsilon", "1", "--bound-delta")]
 )

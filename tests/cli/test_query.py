@@ -625,6 +625,7 @@ def test_losses_are_shown_without_query_imports():
 # What is refused
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("command", ["query", "plan"])
 @pytest.mark.parametrize(
     ("words", "what"),

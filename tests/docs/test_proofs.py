@@ -1,6 +1,5 @@
 """Every mechanism, every rule and every sampler has a page in docs/proofs, and every page its parts."""
 
-import ast
 import importlib
 import inspect
 import pkgutil
@@ -50,8 +49,8 @@ def pages_of(thing):
 
 @cache
 def all_tests():
-    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / "tests").rglob("test_*.py"))
-    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    texts = (file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    return {name for text in texts for name in re.findall(r"^ *def (test_\w+)\(", text, re.MULTILINE)}
 
 
 def test_privacy_critical_functions_are_found():
@@ -88,6 +87,7 @@ def test_page_has_claim_assumptions_proof_and_test(page):
     assert missing == []
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_names_tests_that_exist(page):

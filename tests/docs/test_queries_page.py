@@ -42,6 +42,7 @@ def visits(hospital):
         yield data
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("sql", ASKED)
 def test_accepted_queries_can_be_planned(visits, sql):
     keys = {name: values for name, values in KEYS.items() if re.search(rf"GROUP BY {name}\b", sql)}

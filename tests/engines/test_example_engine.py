@@ -48,6 +48,7 @@ def source():
     }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sql", QUERIES)
 def test_example_gives_the_integers_of_duckdb(connection, sql):
     answers = []

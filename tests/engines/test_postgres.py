@@ -474,6 +474,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("is_opened_anew", [False, True], ids=["", "opened anew"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_failure_is_the_outcome_until_charged_again(owner, tmp_path, fault, is_opened_anew):

@@ -125,6 +125,7 @@ def detect_plain(by_row, other, kind):
     assert check(by_row, other, PLAIN[kind]) == [text for text in PLAIN[kind] if text in UNLIKE]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", PLAIN)
 def test_expressions_agree_on_postgres(by_row, kind):
     detect_plain(by_row, "PostgreSQL", kind)

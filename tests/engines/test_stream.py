@@ -258,6 +258,7 @@ def test_streamed_csv_holds_no_formula(visits, tmp_path):
         assert [row[0] for row in csv.reader(paper)] == ["word", "'=1+1", "a,b", ""]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("query", "kind", "result"),
     [

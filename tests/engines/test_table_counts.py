@@ -51,6 +51,7 @@ def make_rows(count=300):
     ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("engine", ["DuckDB", "PostgreSQL", "Spark"])
 @pytest.mark.parametrize("unit", [hb.Unit.row(), hb.Unit("person")], ids=["row", "person"])
 def test_tables_are_the_same_integers_everywhere(engine, unit, tables_in):

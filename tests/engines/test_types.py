@@ -119,6 +119,7 @@ def check_values(one, two, name):
         assert values(one, text) == values(two, text), text
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", TYPES)
 def test_types_agree_on_postgres(by_row, name):
     check_values(by_row("DuckDB"), by_row("PostgreSQL"), name)
@@ -163,6 +164,7 @@ def measured(data, text):
     return [integers(engine_of(data).execute(each.sql, each.key_sets)) for each in aggregates]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("text", MEASURED)
 def test_aggregates_of_types_agree_on_postgres(by_unit, text):
     assert measured(by_unit("DuckDB"), text) == measured(by_unit("PostgreSQL"), text)
@@ -253,6 +255,7 @@ def test_units_compare_bytewise_on_postgres(tables_in):
         assert measured(one, text) == measured(two, text)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("typed", ["CHAR(4)", "VARCHAR(4)", "NAME", "mood", "word"])
 def test_other_text_types_are_texts_on_postgres(tables_in, typed):
     """Fixed, short, enumerated, and of a domain; spaces that fill up are none."""

@@ -32,6 +32,7 @@ BY_DESIGN = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.filterwarnings("ignore")  # the checks raise warnings of their own
 @pytest.mark.parametrize(
     "estimator",

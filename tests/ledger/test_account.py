@@ -372,6 +372,7 @@ def test_nonprivate_accesses_and_versions_are_recorded(storage):
     assert kinds == [("open", None), ("nonprivate_access", None), ("version", "1"), ("version", "2")]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 201, None, 5, "a\0b", "\ud800"])
 def test_names_are_short_and_printable(name, storage):
     owner = account(storage.open())
@@ -404,6 +405,7 @@ def test_any_text_is_stored_unchanged(storage):
 COPIES = [pickle.dumps, copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"held": [one]})]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("make", COPIES)
 def test_accounts_and_ledgers_cannot_be_copied_or_pickled(storage, make):
     """It says what to do instead, and not what Python cannot do with a connection."""
@@ -419,7 +421,7 @@ def test_accounts_and_ledgers_cannot_be_copied_or_pickled(storage, make):
 # One neighbouring relation
 
 POISSON = PrivacyLoss.gaussian(Fraction(1, 10)).poisson_subsampled(Fraction(1, 100))
-FIXED_SIZE = PrivacyLoss.gaussian(Fraction(1, 10)).subsampled_without_replacement(1000, 10)
+FIXED_SIZE = PrivacyLoss.gaussian(Fraction(1, 10)).subsampled_without_replacement(10, 1)
 
 
 @pytest.mark.sweep(3)
@@ -457,6 +459,7 @@ def test_filters_are_read_while_another_thread_clears_what_is_remembered(storage
     assert spender.spent().epsilon == Fraction(1, 10)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("is_run", [True, False])
 def test_the_charge_that_opened_a_stage_is_certified_anew_when_its_key_is_asked_again(storage, is_run):
     run = PrivacyLoss.gaussian(Fraction(1, 10))

@@ -265,7 +265,7 @@ OPENINGS = st.tuples(
 )
 
 
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=20)
 @hypothesis.given(st.lists(OPENINGS, max_size=8))
 def test_no_table_is_charged_to_two_accounts(cases):
     payers = {}
@@ -305,6 +305,7 @@ def parted(server):
         connection.execute("DROP SCHEMA places CASCADE")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

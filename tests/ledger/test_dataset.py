@@ -107,6 +107,7 @@ def test_declared_version_is_recorded_with_each_answer(ledger, folder):
     assert (again.label()["version"], again.value.to_dict()) == ("2026-10", first.value.to_dict())
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "text",
     [
@@ -122,6 +123,7 @@ def test_equivalent_queries_are_one_question(ledger, text):
     assert fingerprint(data.sql(text, epsilon=0.1)) == fingerprint(plan)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "text",
     [

@@ -90,6 +90,7 @@ def test_reader_cannot_write_by_raw_sql(roles, user):
         assert ledger.verify().ok
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     "text",
     [

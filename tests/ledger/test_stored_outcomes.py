@@ -130,6 +130,7 @@ def fail_at_every(ledger, text, kind, step):
 
 
 # An exception that is raised in a generator which nobody asks any more is shown, and goes nowhere.
+@pytest.mark.sweep(5)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("kind", ERROR_CLASSES)
@@ -147,6 +148,7 @@ def test_failure_at_every_call_after_the_charge_has_one_outcome(ledger, name, ki
     assert ledger.verify().ok
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ERROR_CLASSES)
 def test_without_a_ledger_each_run_is_charged(kind):

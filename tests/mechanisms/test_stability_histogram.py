@@ -86,6 +86,7 @@ def test_key_is_shown_with_the_stated_probability(law):
     assert reaches(mechanism.noise, mechanism.threshold - least + 1) < 0.9
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_interval_is_conditional_on_being_shown(law):

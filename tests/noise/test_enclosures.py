@@ -225,6 +225,7 @@ def test_atan_is_enclosed_at_every_precision(m):
         assert low <= arc >> 1700 - bits < high <= low + 2
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [0, 1, 2, 3, 5, 64, 100, 300])
 def test_enclosures_are_narrow_above_a_quarter_unit(bits):

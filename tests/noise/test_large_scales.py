@@ -149,6 +149,7 @@ def reach(result):
 # --- blocks ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(("kind", "scale"), CASES)
 def test_blocks_have_the_stated_length(kind, scale):
     sampler, result, stairs = built(kind, scale)
@@ -262,6 +263,7 @@ def test_values_between_staircase_and_curve_follow_from_bits(kind, scale, monkey
     assert 50 < over < len(expected) - 50 or (kind == "geometric" and sampler.shift == over == 0)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("kind", "scale"),
     [

@@ -38,6 +38,7 @@ def test_every_point_of_the_page_has_tests_that_exist():
         assert set(tests) <= names, point
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "text",
     [

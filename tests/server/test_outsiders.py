@@ -114,6 +114,7 @@ def test_asking_again_what_failed_for_others_is_paid_once(service, monkeypatch):
     assert spent(service, "bob") == Decimal("0.1")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("change", ["revoke", "role", "lock", "pause"])
 def test_questions_no_longer_allowed_when_their_turn_comes_are_not_charged(service, monkeypatch, change):
     ask(service, sign_in(service, "olga"), 20)
@@ -161,6 +162,7 @@ def test_an_answer_is_not_shown_to_a_token_that_was_revoked_meanwhile(service, m
     assert spent(service, "ada") == Decimal("0.1")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "sql",
     [

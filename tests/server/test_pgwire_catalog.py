@@ -80,6 +80,7 @@ def normal(rows, sql):
     return out if "order by" in sql.lower() else sorted(out, key=repr)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("place", range(len(QUERIES)))
 def test_drivers_see_what_postgresql_tells(catalog, place):
     expected = QUERIES[place]

@@ -306,6 +306,7 @@ def test_describing_is_free_and_executing_is_charged_once(service, client):
     assert b"\t".join(cell.encode() for cell in rows_in(first)[0]) + b"\n" in dict(copied)[b"d"]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "question",
     [

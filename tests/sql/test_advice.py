@@ -89,6 +89,7 @@ ELSEWHERE = {
 """Advice with a word of SQL that is not a query to try, and what it is about."""
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("advice", ADVICE)
 def test_query_that_follows_the_advice_is_planned(data, advice):

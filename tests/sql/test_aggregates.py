@@ -111,6 +111,7 @@ def test_measures_are_as_few_as_can_be():
 # What is said beforehand
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("delta", [0, 1e-3])

@@ -70,12 +70,14 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(("what", "keys", "limits", "expected"), CASES)
 def test_units_above_a_limit_are_counted(what, keys, limits, expected):
     data = open_data()
     assert counts(data, plan_of(data, what, keys, **limits))[0] == expected
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "keys", "limits", "expected"), CASES)
 def test_one_unit_moves_the_report_by_one(what, keys, limits, expected):

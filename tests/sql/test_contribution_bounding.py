@@ -43,6 +43,7 @@ def test_counts_and_means_come_with_intervals_that_hold(visits):
     )
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "groups", "heavy", "light"),

@@ -216,7 +216,7 @@ KEYS = ["none", "public", "private"]
 LAWS = ["Laplace", "Gaussian"]
 
 
-@pytest.mark.sweep(29)
+@pytest.mark.sweep(59)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("bounding", BOUNDINGS)
 @pytest.mark.parametrize("keys", KEYS)
@@ -225,7 +225,7 @@ def test_interval_covers_with_its_confidence(what, keys, bounding, law):
     check(what, keys, bounding, law)
 
 
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(17)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("bounding", ["rows", "groups"])
 @pytest.mark.parametrize("keys", KEYS)
@@ -327,7 +327,7 @@ def a_million(name, *, is_keyed):
     return hb.open(connection, table="t", unit=unit, bounds={"x": (0, 5000), "y": (0, 5000)})
 
 
-@pytest.mark.sweep(13)
+@pytest.mark.sweep(29)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("what", ON_THE_GRID)
 @pytest.mark.parametrize("name", BADLY)

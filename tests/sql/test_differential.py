@@ -343,7 +343,7 @@ def ask(seed: int) -> bool | None:
 
 
 def test_random_queries_agree_with_duckdb():
-    assert count_accepted(ask, range(50)) > 25
+    assert count_accepted(ask, range(20)) > 9
 
 
 @pytest.mark.long

@@ -142,6 +142,7 @@ def test_every_builder_is_tried():
     assert set(EXPRESSION_BUILDERS) <= seen | of_lists | {exp.Null}
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, len(ALL), 6), ids=lambda start: ALL[start])
 def test_no_row_makes_an_expression_fail(data, start):
@@ -151,7 +152,7 @@ def test_no_row_makes_an_expression_fail(data, start):
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize("text", ALL)
 def test_no_row_makes_a_group_key_fail(data, text):
     plan = data.sql(
@@ -184,7 +185,7 @@ def of_constants(text, place):
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(11)
+@pytest.mark.sweep(23)
 @pytest.mark.parametrize("text", ALL)
 def test_no_constant_makes_an_expression_fail(data, text):
     for place in range(6):

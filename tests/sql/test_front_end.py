@@ -71,6 +71,7 @@ def test_sign_returns_a_double():
 EXTREME = ["5877642-06-25 (BC)", "5881580-07-10", "10000-01-01", "0001-01-01 (BC)", "infinity", "-infinity"]
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("day", EXTREME)
 @pytest.mark.parametrize(
     "text",
@@ -141,6 +142,7 @@ HOSTILE_LINES = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
 @pytest.mark.parametrize("quotes", [True, False])
 def test_every_csv_line_affects_only_its_own_row(line, quotes, tmp_path):
@@ -160,6 +162,7 @@ def test_unclosed_quote_is_harmless_without_quotes(line, tmp_path):
 # Refusals that came too late, or not as one of ours
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "text",
     [
@@ -200,6 +203,7 @@ def nested(inner, outer, depth):
     return inner
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "text",
     [

@@ -105,7 +105,7 @@ def ask(seed: int) -> tuple[str, bool | None]:
 
 
 def test_random_queries_are_refused_or_within_their_sensitivity():
-    assert count_accepted(lambda seed: ask(seed)[1], range(40)) > 6
+    assert count_accepted(lambda seed: ask(seed)[1], range(15)) > 1
 
 
 @pytest.mark.long

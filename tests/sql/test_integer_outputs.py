@@ -95,6 +95,7 @@ def test_counts_are_integers_in_every_format(rows_per_unit, with_mean, tmp_path)
         assert "." not in answers.to_csv().splitlines()[1].split(",")[1]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "is_integer"),
@@ -134,6 +135,7 @@ def test_exact_counts_of_weighted_rows_are_not_rounded():
     assert data.exact(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1))["n"] == [450]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "names"),

@@ -117,6 +117,7 @@ def test_nested_joins_respect_the_cap():
     assert by_unit == {1: MAX_JOINED_ROWS}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["_many", "_MANY", "_all", "_ranked"])
 def test_table_may_be_named_like_a_join_step(name):
     connection = duckdb.connect()

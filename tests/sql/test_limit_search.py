@@ -38,6 +38,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("text", QUERIES)
 @pytest.mark.parametrize("is_clear", [True, False])
 def test_search_leaves_the_rest_to_the_answers(data, text, is_clear, monkeypatch):

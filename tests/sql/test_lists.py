@@ -51,6 +51,7 @@ SAME = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("text", SAME)
 def test_lists_mean_what_they_mean_in_duckdb(rows, data, text):
     plan = data.sql(text, epsilon=HUGE, bounds={"age": (0, 100)}, allow_large_epsilon=True)

@@ -120,6 +120,7 @@ def rank(row):
     return [(value is None, str(value)) for value in row if not isinstance(value, float)]
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("text", SAME)
 def test_spellings_mean_what_they_mean_in_duckdb(rows, data, text):
     plan = data.sql(text, epsilon=HUGE, bounds=BOUNDS, allow_large_epsilon=True)
@@ -279,6 +280,7 @@ def test_time_of_planning_is_a_constant_of_the_plan(data):
     assert fingerprint(today[0]) == fingerprint(today[1])
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     ("text", "low", "high"),
     [

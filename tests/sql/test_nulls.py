@@ -33,7 +33,7 @@ def counts(text, data=None):
     return dict(zip(answers["key"], (round(n) for n in answers["n"]), strict=True))
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "expected"),
@@ -103,6 +103,7 @@ def test_null_group_does_not_raise_the_sensitivity():
 # Names
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),

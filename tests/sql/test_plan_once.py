@@ -86,6 +86,7 @@ class Calls:
         return sum(count for (called, *_), count in self.calls.items() if called == name)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -19,6 +19,7 @@ def data():
     return hb.open(connection, table="t", unit="who", rows_per_unit=2, bounds={"x": (0, 9)})
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["AVG(x)", "SUM(x)", "STDDEV(x)", "COUNT(*) + AVG(x)", "SUM(x) / COUNT(*)"])
 def test_any_sum_or_mean_selects_its_keys_without_epsilon_of_its_own(data, what):

@@ -41,6 +41,7 @@ def added(counts, unit):
 # Privacy, by enumeration
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(("fractions", "round_numbers"), ROUNDED, ids=str)
 @pytest.mark.parametrize("relation", Neighbours)
 def test_likelihood_ratio_is_within_epsilon(fractions, round_numbers, relation):
@@ -103,6 +104,7 @@ def test_one_group_would_not_do_for_two():
         assert ((high / low) ** 2 > 2 ** power_of_two(selection)) == is_one
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(("fractions", "round_numbers"), ROUNDED, ids=str)
 def test_scores_move_within_their_span(fractions, round_numbers):
     """Of candidates with the same position, on all small databases: weights are any integers."""
@@ -208,6 +210,7 @@ SPELLINGS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("what", SPELLINGS)
 @pytest.mark.parametrize("unit", ["unit", hb.Unit.row(), hb.Unit("unit", neighbours=Neighbours.SUBSTITUTE)])
 def test_medians_by_group(what, unit):
@@ -341,6 +344,7 @@ def tiled(grid, values, copies):
     return CellCounts(copies, group, np.tile(cell, copies), np.tile(times, copies))
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_interval_covers_as_often_as_it_says(shape):
@@ -362,6 +366,7 @@ def test_an_interval_covers_as_often_as_it_says(shape):
         assert tail(copies, 0.9, covered) > 1e-11, (target, covered)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_rank_of_an_answer_is_as_near_as_is_said(shape):

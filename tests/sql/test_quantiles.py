@@ -106,6 +106,7 @@ def test_the_norms_are_those_of_the_weights(tree, fraction):
     assert total == pytest.approx([np.linalg.norm(ranks[-1], kind) for kind in (1, 2, np.inf)])
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("tree", [*TREES, Tree(0, 1)], ids=str)
@@ -196,6 +197,7 @@ def test_a_larger_fraction_has_no_smaller_value(data):
     assert values == sorted(values)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rank_error_is_within_its_bound(shape, kind):

@@ -85,6 +85,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("source", COUNTED)
 def test_relation_has_the_rows_of_sql(data, source):
@@ -247,7 +248,7 @@ def test_a_row_that_is_a_unit_is_not_aggregated_or_made_distinct(rows):
             rows.sql(f"SELECT COUNT(*) AS n FROM {source}", epsilon=1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_exponentially_growing_with_is_refused(data):
     parts = ["c0 AS (SELECT * FROM visits)"]
     parts += [f"c{i} AS (SELECT * FROM c{i - 1} UNION ALL SELECT * FROM c{i - 1})" for i in range(1, 40)]

@@ -73,6 +73,7 @@ OUTER = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("text", OUTER)
 def test_outer_sql_agrees_with_duckdb(rows, text):
     data = open_data(rows)
@@ -139,6 +140,7 @@ def test_failing_outer_sql_returns_the_released_table(rows):
     assert "post-processing failed" in result.facts
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "text",
     [

@@ -263,7 +263,7 @@ def test_every_function_of_the_list_is_compared():
             assert kind in results or kind in {exp.DateTrunc, exp.TimestampTrunc}, text
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [text for texts in MEANING.values() for text in texts])
 def test_function_agrees_with_duckdb(connection, text):

@@ -59,6 +59,7 @@ def ends(data, text, **known):
     return [(float(low), float(high)) for low, high in zip(result.low, result.high, strict=True)]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ENDS)
 def test_saturated_sum_has_an_unbounded_interval(data, at, text):

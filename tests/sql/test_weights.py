@@ -51,6 +51,7 @@ def test_two_thousand_people_with_many_rows_each_are_two_thousand():
     assert 1999 <= n.low[0] <= 2000 <= n.high[0] <= 2001
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["SUM(x)", "SUM(y)", "SUM(y) + 0 * AVG(y)", "COUNT(x)"])
 @pytest.mark.parametrize("limits", [{"rows_per_unit": 3}, {"rows_per_unit": 3, "groups_per_unit": 1}])
@@ -64,6 +65,7 @@ def test_unit_with_very_many_rows_is_counted(text, limits):
 GROUPS = 10_000
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "limits", "expected"),

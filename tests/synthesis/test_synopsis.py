@@ -65,6 +65,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", QUERIES)
 def test_answers_are_those_of_the_same_query_on_the_rows(text, precise):
@@ -212,6 +213,7 @@ def test_failure_after_the_charge_is_the_stored_outcome(tmp_path, monkeypatch):
         assert data.run_synopsis(plan, again=True).value.table("sex")["n"]
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",

@@ -38,6 +38,7 @@ def precise():
     return connection, plan.run().value
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
@@ -62,6 +63,7 @@ def test_whole_cells_are_counted(text, precise):
     assert synopsis.sql(f"SELECT {text}")["n"][0] == pytest.approx(float(exact), abs=0.5)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "condition",

@@ -102,6 +102,7 @@ def test_one_charge_has_one_model(tmp_path):
             data.plan_synthesis(**{**OPTIONS, "impossible": []}).run()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "changes",
     [

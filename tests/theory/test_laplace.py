@@ -83,6 +83,7 @@ VECTORS = {
 }
 
 
+@pytest.mark.sweep(5)
 @RELATIONS
 @pytest.mark.parametrize("name", VECTORS)
 def test_a_vector_costs_its_l1_sensitivity_and_no_less(relation, name):

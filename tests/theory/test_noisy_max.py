@@ -60,6 +60,7 @@ def worst_both_ways(law, pairs):
     return largest
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("q", [HALF, TWO_THIRDS], ids=str)
 @pytest.mark.parametrize(("candidates", "levels"), [(2, 6), (3, 4), (4, 3)])

@@ -61,6 +61,7 @@ def test_all_keys_of_a_unit_cost_G_epsilon_and_the_exposure_delta(q, k, groups):
     assert largest == claim, "neither more, nor less: it is attained by a unit with keys of its own"
 
 
+@pytest.mark.sweep(7)
 @every_law
 @every_groups
 def test_smaller_epsilon_costs_at_most_the_charge(q, k, groups):

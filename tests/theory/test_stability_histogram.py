@@ -49,6 +49,7 @@ def claimed(q, rows, most, groups, bar):
     return StabilityHistogram(noise, bar, groups).delta
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.slow
 @every_case
 def test_unit_changes_at_most_the_noise_and_its_own_keys(q, rows, most, groups, bar):

@@ -58,6 +58,7 @@ def mechanism(q, most, threshold, parts=2):
     return VectorStabilityHistogram(noise, threshold, 1, parts, most)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.slow
 @every_case
 def test_a_unit_changes_no_more_than_the_noise_allows_and_its_own_key_tells(q, most, threshold):

@@ -17,6 +17,7 @@ def one(_):
     return Fraction(1)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "rate", [Fraction(1, 3), Fraction(1, 2), Fraction(7, 1 << 20), Fraction(65535, 65536)]
 )

@@ -103,6 +103,7 @@ def total(signalling, x, y, chunk):
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double()
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("signalling", [by_a_setting, by_a_whole_number, by_a_buffer, by_what_is_one_by_one])
 @pytest.mark.parametrize("chunk", [32, 128])
 def test_reading_an_example_does_not_change_others(signalling, chunk):
@@ -139,7 +140,7 @@ def following(clock, numbers):
     return lambda: next(numbers) if clock.late else 1
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("kind", CHANGING)
 @pytest.mark.parametrize("count", [0, 1, 16, 17, 60])
 def test_constant_change_is_refused_for_any_lot_size(kind, count):
@@ -150,6 +151,7 @@ def test_constant_change_is_refused_for_any_lot_size(kind, count):
         follow(trainer, clock)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", CHANGING)
 def test_change_between_microbatches_is_refused(kind):
     """Else an example would be treated by which chunk it happens to be in."""
@@ -161,6 +163,7 @@ def test_change_between_microbatches_is_refused(kind):
     assert trainer.step == 4
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", CHANGING)
 def test_change_between_steps_is_allowed(kind):
     clock = Clock()

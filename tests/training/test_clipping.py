@@ -87,6 +87,7 @@ def problem(name="Linear", rows=40):
     return model, more, torch.randint(0, 3, (rows,))
 
 
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize("name", MODELS)
 def test_one_unit_moves_the_sum_by_at_most_the_clipping_norm(name):
     model, x, y = problem(name)
@@ -108,6 +109,7 @@ def test_all_gradient_methods_give_the_same_sum(kind):
 STRANGE = [math.nan, math.inf, -math.inf, 1e30, 1e38, 1e19, 1e-40, 0.0]
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("value", STRANGE)
 @pytest.mark.parametrize("name", ["Linear", "Linear, few positions", "Conv2d", "LSTM", "LayerNorm"])
 def test_extreme_example_moves_the_sum_by_at_most_the_clipping_norm(name, value):
@@ -347,6 +349,7 @@ def test_microbatches_have_one_shape_and_hold_each_unit_once():
     assert seen == x.tolist()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["Linear", "Conv2d", "TransformerEncoder", "LSTM", "GroupNorm"])
 def test_gradients_do_not_depend_on_position_or_other_examples(name):
     """The assumption that the proof makes of the kernels, bit by bit, on this machine."""

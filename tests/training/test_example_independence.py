@@ -63,6 +63,7 @@ class Backwards(torch.autograd.Function):
         return gradient * (1 - 2 * ctx.saved_tensors[0].amax()), None
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "how", ["a function", "a hook", "a flag in memory", "written weights", "positions first"]
 )
@@ -113,6 +114,7 @@ def test_maximum_within_an_example_uses_layer_rules():
     assert isinstance(choose_gradient_method(objective, parameters, [x[0, 0] for x in batch], 1), LayerRules)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("how", MOVED)
 def test_value_dependent_row_moves_are_not_left_to_layer_rules(how):
     """On random numbers nothing moves; a rule would trust that row j is unit j's."""
@@ -153,7 +155,7 @@ def test_value_dependent_row_moves_are_not_left_to_layer_rules(how):
     assert not isinstance(way, LayerRules)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_independent_rows_are_left_to_layer_rules(name):
     objective, parameters, batch, _ = problem(MODELS[name], EXAMPLES, 1)

@@ -57,6 +57,7 @@ def test_every_rule_is_tried():
     assert set(RULES) <= there
 
 
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize("name", MODELS)
 def test_layer_rules_are_chosen(name):
     objective, parameters, batch, _ = problem(MODELS[name], EXAMPLES, 1)

@@ -22,7 +22,7 @@ def follow(trainer, clock):
         clock.step = step
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("way", WAYS)
 def test_late_mixing_moves_the_sum_by_at_most_the_clipping_norm(way, tmp_path):
     assert moves(way, tmp_path, microbatch_size=16) < 1
@@ -64,6 +64,7 @@ ODD = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.filterwarnings("ignore")  # what torch says of such tensors
 def test_model_may_hold_non_plain_tensors(kind):

@@ -285,6 +285,7 @@ def test_training_reduces_the_loss():
     assert (model(x).argmax(1) == y).float().mean() > 0.9
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "data",
     [
@@ -670,6 +671,7 @@ def test_models_that_mix_examples_are_refused(model, kind, words):
     assert account.receipts == []
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     "options",
     [
