@@ -131,43 +131,42 @@ def check(served: Served, answers: list[dict], questions: int) -> tuple[int, int
     return lost, double, int(over)
 
 
-async def overhead(served: Served) -> tuple[float, float, float]:
-    """Milliseconds of a repeated question over one connection, of the server's processors for it, and of
-    connecting."""
+async def overhead(served: Served) -> tuple[list[float], list[float], tuple[float, float], float]:
+    """A repeated question over one connection, and by `run` beside the ledger, in turns.
+
+    Return the milliseconds of each, of processors for each, and of connecting. The client's own work counts
+    for REST, as clocks see it; of processors only the server's.
+    """
     headers = {"authorization": f"Bearer {served.tokens[0]}"}
-    times, connects = [], []
+    served_times, own_times, connects = [], [], []
+    own_busy = 0.0
+    request = question(0)
     async with httpx.AsyncClient(base_url=served.url, verify=served.trust, timeout=60) as client:
-        for number in range(10 + REPETITIONS):
-            if number == 10:
-                before = served.processor_seconds()
-            started = time.perf_counter()
-            await client.post("/api/v1/datasets/visits/run", json=question(0), headers=headers)
-            if number >= 10:
-                times.append(time.perf_counter() - started)
-        busy = (served.processor_seconds() - before) / REPETITIONS
+        with open_dataset(served.folder / "hubbub.toml", analyst="user0") as data:
+            for number in range(10 + REPETITIONS):
+                if number == 10:
+                    before, own_busy = served.processor_seconds(), 0.0
+                started = time.perf_counter()
+                await client.post("/api/v1/datasets/visits/run", json=request, headers=headers)
+                between, busy = time.perf_counter(), time.process_time()
+                data.run(data.sql(request["sql"], epsilon=EPSILON))
+                own_times.append(1e3 * (time.perf_counter() - between))
+                own_busy += time.process_time() - busy
+                served_times.append(1e3 * (between - started))
+            served_busy = served.processor_seconds() - before
     for _ in range(20):
         started = time.perf_counter()
         host, _, port = served.url.removeprefix("https://").partition(":")
         _, writer = await asyncio.open_connection(host, int(port), ssl=served.trust)
-        connects.append(time.perf_counter() - started)
+        connects.append(1e3 * (time.perf_counter() - started))
         writer.close()
-    return 1e3 * statistics.median(times), 1e3 * busy, 1e3 * statistics.median(connects)
+    busy_each = (1e3 * served_busy / REPETITIONS, 1e3 * own_busy / REPETITIONS)
+    return served_times[10:], own_times[10:], busy_each, statistics.median(connects)
 
 
-def measure_run(served: Served) -> tuple[float, float]:
-    """Milliseconds of plan and `run` of a stored question beside the ledger, and of processors for it."""
-    with open_dataset(served.folder / "hubbub.toml", analyst="user0") as data:
-        durations = []
-        for number in range(10 + REPETITIONS):
-            if number == 10:
-                before = time.process_time()
-            started = time.perf_counter()
-            request = question(0)
-            data.run(data.sql(request["sql"], epsilon=EPSILON))
-            if number >= 10:
-                durations.append(time.perf_counter() - started)
-        busy = (time.process_time() - before) / REPETITIONS
-    return 1e3 * statistics.median(durations), 1e3 * busy
+def _compare(title: str, served: float, own: float) -> Target:
+    measured = f"{served - own:.1f} ms ({served:.1f} − {own:.1f}, {served / own:.2f}×)"
+    return Target(title, "≤ 10 ms", measured, served - own <= 10)
 
 
 def run(connections: int = CONNECTIONS, questions: int = QUESTIONS) -> None:
@@ -178,8 +177,7 @@ def run(connections: int = CONNECTIONS, questions: int = QUESTIONS) -> None:
             try:
                 times, answers, seconds = asyncio.run(load(served, connections, questions))
                 if deadlines == "[]":
-                    own, own_busy = measure_run(served)
-                    repeated, busy, connect = asyncio.run(overhead(served))
+                    repeated, own, busy, connect = asyncio.run(overhead(served))
             finally:
                 served.stop()
             lost, double, over = check(served, answers, questions)
@@ -210,10 +208,11 @@ def run(connections: int = CONNECTIONS, questions: int = QUESTIONS) -> None:
     )
     show(f"{questions:,} questions, half of them repeated, over {connections} TLS connections", columns, rows)
     targets += [
-        Target("REST over `run` of a stored question", "≤ 10 ms",
-               f"{repeated - own:.1f} ms ({repeated:.1f} − {own:.1f})", repeated - own <= 10),
-        Target("… of processor time, which other programs do not lengthen", "≤ 10 ms",
-               f"{busy - own_busy:.1f} ms ({busy:.1f} − {own_busy:.1f})", busy - own_busy <= 10),
+        _compare("REST over `run` of a stored question, medians",
+                 statistics.median(repeated), statistics.median(own)),
+        _compare("… the quickest tenths, which other programs lengthen least",
+                 statistics.quantiles(repeated, n=10)[0], statistics.quantiles(own, n=10)[0]),
+        _compare("… of processor time, which other programs do not lengthen", *busy),
         Target("TLS connection, idle", "≤ 50 ms", f"{connect:.1f} ms", connect <= 50),
     ]  # fmt: skip
     show_targets(targets)
