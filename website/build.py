@@ -149,6 +149,20 @@ def _title(page: Path) -> str:
     return first.removeprefix("# ").replace("`", "").replace('"', "'").strip()
 
 
+def _let_names_break(site: Path) -> None:
+    """Long names in tables break behind dots, colons, slashes and underscores, not within words."""
+
+    def convert(match: re.Match[str]) -> str:
+        return match[1] + re.sub(r"(?<=\w)([./:(,]+|_)(?=[^\W_])", r"\1<wbr>", match[2])
+
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        if "<td" in text:
+            cells = re.split(r"(<td.*?</td>)", text, flags=re.DOTALL)
+            cells[1::2] = [re.sub(r"(<code>)([^<]+)", convert, cell) for cell in cells[1::2]]
+            page.write_text("".join(cells), encoding="utf-8")
+
+
 def main() -> None:
     """Stage and render."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build"
@@ -162,6 +176,7 @@ def main() -> None:
     if done.returncode or "warning" in words.lower():
         sys.exit(f"the site was not built:\n{words}")
     formulas.put_back(folder / "site")
+    _let_names_break(folder / "site")
     print(folder / "site" / "index.html")
 
 
