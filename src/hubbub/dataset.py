@@ -5,9 +5,12 @@ and reads nothing; `run` charges first, and then runs.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any, NoReturn, Self
 
 from hubbub.accounting import PrivacyLoss, refuse_large_epsilon
@@ -37,7 +40,7 @@ from hubbub.sql.composite_plan import (
     store_tables,
 )
 from hubbub.sql.explain import ledger_facts, with_estimated_cuts
-from hubbub.sql.fingerprint import fingerprint, histogram_conditions
+from hubbub.sql.fingerprint import histogram_conditions
 from hubbub.sql.normalization import normalize
 from hubbub.sql.parser import parse
 from hubbub.sql.plan import Plan, make_plan
@@ -143,7 +146,12 @@ class Dataset(SynopsisPlanning):
         allowed = _first(delta, options.delta, 0)
 
         def plan_query(
-            part: Any, *, text: str, parts: int = 1, keys: Mapping[str, Iterable[Any]] | None = keys
+            part: Any,
+            *,
+            text: str,
+            parts: int = 1,
+            keys: Mapping[str, Iterable[Any]] | None = keys,
+            until: float = math.inf,
         ) -> Plan:
             query = self._analyze(text, part, bounds=bounds, keys=keys).with_cap(self._cap)
             query = replace(query, now=options.now)
@@ -162,7 +170,7 @@ class Dataset(SynopsisPlanning):
                 runner=self.run,
                 compile=self._engine.compile,
                 conditions=histogram_conditions(query, self.unit, [self._origin, self.version]),
-                use_limits=self._with_known_limits,
+                use_limits=partial(self._with_known_limits, always=error is not None, until=until),
             )
 
         try:
@@ -179,7 +187,12 @@ class Dataset(SynopsisPlanning):
             if split is None:
                 raise
         refuse_large_epsilon(parse_positive(price, "epsilon"), allow=allow_large_epsilon)
-        return plan_parts(text, split, keys or {}, plan_query, self.run)
+        composite = plan_parts(text, split, keys or {}, plan_query, self.run)
+        for entry in self._earlier_entries(composite):
+            earlier = plan_parts(text, split, keys or {}, partial(plan_query, until=entry), self.run)
+            if self._has_charge(earlier):
+                return earlier
+        return composite
 
     def _analyze(
         self,
@@ -199,20 +212,61 @@ class Dataset(SynopsisPlanning):
             of_public=self._engine.distinct_values,
         )
 
-    def _with_known_limits(self, plan: Plan) -> Plan:
-        """The plan with contribution bounds from histograms that were released before, at no cost."""
+    def _with_known_limits(self, plan: Plan, *, always: bool = False, until: float = math.inf) -> Plan:
+        """The plan with contribution bounds from histograms that were released before, at no cost.
+
+        Args:
+            plan: a plan with limits that are to be found, or are declared.
+            always: use histograms however noisy they are.
+            until: use those that were paid for up to this entry of the ledger.
+        """
         bounded = plan.bounded
         if not bounded.estimates_limits:
             is_cut = bounded.uses_rows and bounded.contribution_bounds.rows and not bounded.cuts_nothing
-            rows = self._known.find("rows", plan.conditions["rows"]) if is_cut else None
-            return plan if rows is None else estimate_cut(plan, rows.counts, rows.scale)
+            rows = self._known.find("rows", plan.conditions["rows"]) if is_cut else []
+            return estimate_cut(plan, rows[0].counts, rows[0].scale) if rows else plan
         if isinstance(self.account, LedgerAccount):
-            if self.account.find_charge(digest([fingerprint(plan, self._origin), self.version])) is not None:
+            if self._has_charge(plan):
                 return plan  # it has its answer, with the limits that were found for it
             self._read_histograms(self.account)
-        histograms = {kind: self._known.find(kind, where) for kind, where in plan.conditions.items()}
-        known = {kind: each for kind, each in histograms.items() if each is not None}
-        return use_known_limits(plan, known)
+        needed = {"rows": bounded.estimates_rows, "groups": bounded.estimates_groups}
+        fitting = {kind: self._known.find(kind, plan.conditions[kind]) for kind in needed if needed[kind]}
+        known = {kind: [each for each in of if (each.entry or 0) <= until] for kind, of in fitting.items()}
+        best = use_known_limits(plan, known, always=always)
+        if not self.has_ledger or self._has_charge(best):
+            return best
+        # What was asked before has its answer, though other histograms may have been released since.
+        used = {each.kind: each.entry for each in best.found_limits}
+        for combination in product(*([None, *known[kind]] for kind in known)):
+            chosen = {each.kind: each for each in combination if each is not None}
+            if not chosen or used == {kind: each.entry for kind, each in chosen.items()}:
+                continue
+            earlier = use_known_limits(plan, {kind: [each] for kind, each in chosen.items()}, always=True)
+            if self._has_charge(earlier):
+                return earlier
+        return best
+
+    def _earlier_entries(self, plan: CompositePlan) -> list[int]:
+        """The entries of the ledger up to which its parts would have other limits; 0 stands for none of them.
+
+        The list is empty if the plan itself was charged: it has its answer.
+        """
+        found_limits = [each for part in plan.parts for each in part.found_limits]
+        if not self.has_ledger or all(each.is_declared for each in found_limits) or self._has_charge(plan):
+            return []
+        histograms = [
+            each
+            for part in plan.parts
+            for kind, conditions in part.conditions.items()
+            for each in self._known.find(kind, conditions)
+        ]
+        return [0, *sorted({each.entry or 0 for each in histograms} - {0})[:-1]]
+
+    def _has_charge(self, plan: AnyPlan) -> bool:
+        """True if this very question was charged on this version of the rows."""
+        assert isinstance(self.account, LedgerAccount)
+        question = digest([fingerprint_plan(plan, self._origin), self.version])
+        return self.account.find_charge(question) is not None
 
     def _read_histograms(self, account: LedgerAccount) -> None:
         """Remember the histograms that are stored in the ledger's releases."""

@@ -71,6 +71,7 @@ def test_the_threshold_is_said_before_and_where_nothing_is_shown(rows):
         assert ("a smaller limit on" in note) is (rows > 1)
         least = note.split(" is ")[2].split(" or ")[0]
         assert f" {least} " in str(plan)
+        assert ("a smaller limit on" in str(plan)) is (rows > 1)
 
 
 def test_with_limits_to_be_found_the_threshold_is_said_for_several(data):

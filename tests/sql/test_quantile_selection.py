@@ -1,6 +1,7 @@
 """Quantiles by the exponential mechanism: the law of tiny ones in fractions, intervals and ranks."""
 
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -238,6 +239,7 @@ def test_mechanism_is_chosen_by_public_facts_and_explained():
     assert chosen == [SelectedQuantiles]
     assert "Exponential mechanism over" in text
     assert "of up to 3 quantiles the exponential mechanism has a smaller error" in text
+    assert re.search(r"the tree's error in rank would be 1[.].* to [1-9].* times as large", text)
     chosen, text = kinds(five)
     assert chosen == [Quantiles]
     assert "5 quantiles share one tree of noisy counts" in text

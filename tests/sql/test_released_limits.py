@@ -1,5 +1,7 @@
 """Limits that were found are used again, at no cost; and `limits()` measures them beforehand."""
 
+from fractions import Fraction
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -58,6 +60,19 @@ def test_a_second_query_on_the_same_rows_searches_nothing(file):
 
 
 @pytest.mark.slow
+def test_printed_answers_say_what_declared_limits_cut(file):
+    question = "SELECT COUNT(*) AS n FROM t"
+    with open_data(file) as data:
+        text = str(data.sql(question, epsilon=1, rows_per_unit=3).run().value)
+        assert "rows per unit: limit 3, declared; the part above it is cut off, and not measured" in text
+        assert "intervals cover" not in text
+    with open_data(file, max_rows_per_unit=4) as data:
+        text = str(data.sql(question, epsilon=1).run().value)
+        assert "rows per unit: limit 4, which no unit exceeds" in text
+        assert "intervals cover the exact answer" in text
+
+
+@pytest.mark.slow
 def test_a_declared_limit_is_what_is_declared(file):
     with open_data(file) as data:
         data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
@@ -80,6 +95,64 @@ def test_a_ledger_keeps_it_and_the_same_question_keeps_its_answer(file, tmp_path
         assert answers[0].to_dict() == answers[1].to_dict()
         assert answers[1].facts["asked before"]
         assert "found before" in answers[0].facts["limits"]["rows"]
+
+
+@pytest.mark.slow
+def test_a_histogram_with_too_little_epsilon_does_not_spoil_later_limits(file):
+    """Noise of scale 1/0.002 hides 2,000 units; a search with ε = 1 sees them."""
+    with open_data(file) as data:
+        data.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.01).run()
+        plan = data.sql("SELECT AVG(x) AS a FROM t", epsilon=1)
+        assert plan.split.rows > 0
+        assert "what is known of rows per unit was released with too little ε" in str(plan)
+        assert plan.run().value.facts["rows per unit"] >= 4
+        # What this search has found serves later queries, and those with little ε have all for their answer.
+        for epsilon in (0.9, 0.01):
+            later = data.sql("SELECT SUM(x) AS s FROM t", epsilon=epsilon)
+            assert later.split.limits == 0
+            assert "too little" not in str(later)
+            assert later.contribution_bounds.rows <= 8
+        # An error can be asked for, whatever is known.
+        assert data.sql("SELECT COUNT(*) AS n FROM t", error={"n": 100}).split.limits == 0
+
+
+@pytest.mark.slow
+def test_the_most_precise_histogram_is_used_and_answers_stay(file, tmp_path):
+    with open_data(file, tmp_path / "l.db") as data:
+        data.limits(epsilon=0.25)
+        question = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1)
+        assert [each.scale for each in question.found_limits] == [4]
+        first = question.run().value
+        data.limits(epsilon=2)
+        data.limits(epsilon=0.5)
+        other = data.sql("SELECT SUM(x) AS s FROM t", epsilon=1)
+        assert [each.scale for each in other.found_limits] == [Fraction(1, 2)]
+        # The first question has its answer, with the limit of that time: nothing is charged.
+        left = data.account.remaining().epsilon
+        again = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1)
+        assert data.is_answered(again)
+        assert again.run().value.to_dict() == first.to_dict()
+        assert data.account.remaining().epsilon == left
+
+
+@pytest.mark.slow
+def test_a_statement_of_several_queries_keeps_its_answer(file, tmp_path):
+    """The limits that its own parts have found make no other question of it."""
+    text = (
+        "WITH a AS (SELECT COUNT(*) AS n FROM t), b AS (SELECT AVG(x) AS m FROM t WHERE x > 3) "
+        "SELECT n, m FROM a CROSS JOIN b"
+    )
+    with open_data(file, tmp_path / "l.db") as data:
+        first = data.sql(text, epsilon=1).run().value
+        left = data.account.remaining().epsilon
+        # Limits that are measured meanwhile make none, either.
+        for _ in range(2):
+            again = data.sql(text, epsilon=1)
+            assert data.is_answered(again)
+            assert again.run().value.to_dict() == first.to_dict()
+            assert data.account.remaining().epsilon == left
+            data.limits(epsilon=2)
+            left = data.account.remaining().epsilon
 
 
 @pytest.mark.slow

@@ -163,13 +163,21 @@ def _describe_mechanisms(label: Mapping[str, Any]) -> list[str]:
     return [*([f"{', '.join(noises)} noise"] if noises else []), *selected]
 
 
-def describe_cuts(label: Mapping[str, Any]) -> list[str]:
-    """Return what contribution bounds and bounds of values cut off, where that is estimated, a line each."""
+def describe_cuts(label: Mapping[str, Any], *, declared: bool = False) -> list[str]:
+    """Return what contribution bounds and bounds of values cut off, a line each.
+
+    Args:
+        label: the label of an answer.
+        declared: also list limits of which it is not estimated, and say where intervals cover the truth.
+    """
     limits = label.get("limits", {})
     if not isinstance(limits, Mapping):  # `Dataset.limits` says in one sentence what its table is of
         return []
+    covers = label.get("interval covers") or ""
+    is_truth = declared and limits and covers.startswith("the exact answer") and "bounded" not in covers
     return [
-        *(f"{kind} per unit: {limit}" for kind, limit in limits.items() if "estimated" in limit),
+        *(f"{kind} per unit: {limit}" for kind, limit in limits.items() if declared or "estimated" in limit),
+        *([f"intervals cover {covers}"] if is_truth else []),
         *(f"{name}: {share}" for name, share in label.get("values beyond bounds", {}).items()),
     ]
 

@@ -11,7 +11,7 @@ Proof: docs/proofs/bounding.md, "The limit on rows", "Bounds that are found"
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -35,6 +35,8 @@ from hubbub.unit import Unit
 
 __all__ = [
     "CLEAR_ENOUGH",
+    "MAX_NOISE",
+    "MAX_REGRET",
     "estimate_beyond",
     "estimate_bounds",
     "estimate_cut",
@@ -50,6 +52,11 @@ _SEARCH_LEVELS = 2
 """A limit is searched with half of its share of ε, and with all of it if that is not enough."""
 CLEAR_ENOUGH = 1.05
 """A search ends if the expected regret is at most this times what the next look costs the answer."""
+MAX_NOISE, MAX_REGRET = 4, 1.5
+"""A histogram that was released before is used up to this multiple of a search's noise, and expected regret.
+
+`benchmarks/limits.py` measures both.
+"""
 _CLOSE_BINS = 4
 """Two powers of two."""
 _MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
@@ -104,28 +111,62 @@ def _search(
     return here, tuple(map(int, counts)), scale
 
 
-def use_known_limits(plan: Plan, known: Mapping[str, ContributionHistogram]) -> Plan:
+def use_known_limits(
+    plan: Plan, known: Mapping[str, Sequence[ContributionHistogram]], *, always: bool = False
+) -> Plan:
     """The plan with limits from histograms that were released before; nothing is spent on these.
+
+    A histogram that is too noisy for this plan's ε is not used: a query with little ε would spoil the limits
+    of all later ones. Then the plan searches for itself.
 
     Args:
         plan: a plan with limits that are to be found.
-        known: by kind, rows or groups, the histogram.
+        known: by kind, rows or groups, the histograms, the best first.
+        always: use the best, however noisy it is.
+
+    Guarantee: a function of the plan and of what was released.
     """
-    estimates = {"rows": plan.bounded.estimates_rows, "groups": plan.bounded.estimates_groups}
-    kinds = [kind for kind, is_needed in estimates.items() if is_needed and kind in known]
-    if not kinds:
-        return plan
-    stand_in = plan.bounded.with_limits(**dict.fromkeys(kinds, 1))
-    split = EpsilonSplit.of(stand_in, plan.epsilon)
-    histograms = [(kind, known[kind].counts, known[kind].scale) for kind in kinds]
-    chosen = choose_limits(replace(plan, split=split), histograms)
+    needed = {"rows": plan.bounded.estimates_rows, "groups": plan.bounded.estimates_groups}
+    candidates = {kind: each for kind, each in known.items() if each and needed.get(kind)}
+    used = {}
+    for kind, released in candidates.items():
+        usable = (each for each in released if always or _is_precise(plan, each))
+        if (histogram := next(usable, None)) is not None:
+            used[kind] = histogram
+    too_noisy = tuple(kind for kind in candidates if kind not in used)
+    if not used:
+        return replace(plan, too_noisy=too_noisy) if too_noisy else plan
+    histograms = [(kind, each.counts, each.scale) for kind, each in used.items()]
+    chosen = choose_limits(_without_search(plan, used), histograms)
     limits = tuple(
-        replace(each, is_new=False, entry=known[each.kind].entry) if each.kind in kinds else each
+        replace(each, is_new=False, entry=used[each.kind].entry) if each.kind in used else each
         for each in chosen.found_limits
     )
-    out = replace(chosen, found_limits=limits)
+    out = replace(chosen, found_limits=limits, too_noisy=too_noisy)
     out.check()
     return out
+
+
+def _without_search(plan: Plan, kinds: Iterable[str]) -> Plan:
+    """The plan with all ε for the answers, as if limits of these kinds were known."""
+    stand_in = plan.bounded.with_limits(**dict.fromkeys(kinds, 1))
+    return replace(plan, split=EpsilonSplit.of(stand_in, plan.epsilon))
+
+
+def _is_precise(plan: Plan, histogram: ContributionHistogram) -> bool:
+    """True if a limit from this histogram is likely as good as one that the plan would search for."""
+    kind = histogram.kind
+    share = plan.split.rows if kind == "rows" else plan.split.groups
+    noise = plan.unit.neighbours.histogram_distance / share
+    if histogram.scale <= noise:
+        return True
+    if histogram.scale > MAX_NOISE * noise:
+        return False  # then it hides even what it hides
+    if histogram.is_measured:
+        return True
+    answers = _mean_noise(_without_search(plan, [kind]), kind)
+    choice = ROW_SIZES.choose(histogram.counts, float(histogram.scale), answers, groups=plan.bounded.answers)
+    return choice.regret <= MAX_REGRET
 
 
 def estimate_cut(plan: Plan, counts: tuple[int, ...], scale: Fraction) -> Plan:

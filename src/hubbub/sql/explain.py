@@ -75,6 +75,9 @@ def list_notes(plan: "Plan") -> list[str]:
         what = " and ".join(name for name, share in (("rows", split.rows), ("groups", split.groups)) if share)
         finds = f"{format_up(split.limits)} of ε finds the maximum number of {what} per unit"
         notes.append(f"  {finds}" if plan.is_gaussian else f"  up to {finds}; the answers have the rest")
+        if plan.too_noisy:
+            kinds = " and ".join(plan.too_noisy)
+            notes.append(f"  what is known of {kinds} per unit was released with too little ε for this")
     # A limit that was found before decides on the errors above, and is part of the SQL.
     notes += [f"  {each.kind} per unit: {_describe_found(plan, each)}" for each in plan.found_limits]
     if split.bounds:
@@ -90,7 +93,7 @@ def list_notes(plan: "Plan") -> list[str]:
         )
     notes += [note for each in plan.aggregates for note in _describe_quantiles(plan, each)]
     if plan.bounded.selects_keys:
-        notes.append(f"  {_describe_selection(plan)}")
+        notes.append(f"  {_describe_selection(plan)}; {_lower_threshold(plan)} lowers that")
     if plan.top_k is not None:
         assert plan.bounded.top_scores is not None
         regret = plan.top_k.error(plan.confidence, coordinates=max(1, query.cells))
@@ -162,14 +165,19 @@ def _describe_selection(plan: "Plan") -> str:
 def describe_nothing(plan: "Plan") -> str:
     """Why no key was shown, and which options lower what a key needs."""
     what = _selecting_count(plan) if plan.selecting is not None else "its number of units"
+    return (
+        f"no key was shown: one is shown with {_percent(plan)} where {what} is {_least_shown(plan):,} or "
+        f"more; {_lower_threshold(plan)} lowers that, and declared keys are always shown"
+    )
+
+
+def _lower_threshold(plan: "Plan") -> str:
+    """The options that lower what a key needs."""
     lower = ["a larger epsilon or delta"]
     limit = plan.bounded.keys_per_unit if _limited(plan) == "groups" else plan.contribution_bounds.rows
     if plan.query.is_keyed and limit != 1:
         lower.append(f"a smaller limit on {_limited(plan)} per unit")
-    return (
-        f"no key was shown: one is shown with {_percent(plan)} where {what} is {_least_shown(plan):,} or "
-        f"more; {' or '.join(lower)} lowers that, and declared keys are always shown"
-    )
+    return " or ".join(lower)
 
 
 def _least_shown(plan: "Plan", confidence: Fraction | None = None) -> int:
@@ -238,7 +246,7 @@ def explain_plan(plan: "Plan") -> str:
     lines = [""]
     scores = plan.bounded.top_scores
     rows: list[tuple[str, BoundedAggregate, list[str]]] = [
-        (_output_names(plan, each), each.bounded, each.describe()) for each in plan.aggregates
+        (_output_names(plan, each), each.bounded, _describe_release(plan, each)) for each in plan.aggregates
     ]
     if scores is not None:
         rows.append(("the largest groups", scores, [f"noise: {plan.top_k}"]))
@@ -266,6 +274,15 @@ def explain_plan(plan: "Plan") -> str:
         worse = "; ".join(f"{other} {ratio:.3g}" for other, ratio in others)
         lines.append(f"chosen: {name}, of the least expected error; that of others, as a multiple: {worse}")
     return "\n".join([render_plan(plan), *map(escape, lines)])
+
+
+def _describe_release(plan: "Plan", each: "PlannedAggregate") -> list[str]:
+    """The mechanism, why it was chosen and by how much it is better, a line each."""
+    lines = each.describe()
+    if isinstance(each, NoisyAggregate):
+        return lines
+    compared = each.aggregate.compare_with_tree(plan.query, each.bounded, each.selection, plan.confidence)
+    return [*lines[:-1], f"{lines[-1]}: {compared}"]
 
 
 def _describe_integers(bounded: "BoundedAggregate") -> str:

@@ -154,6 +154,8 @@ class Plan:
     """Writes SQL in the engine's dialect."""
     found_limits: tuple[FoundLimit, ...] = field(default=(), compare=False)
     """Contribution bounds that were chosen from noisy histograms."""
+    too_noisy: tuple[str, ...] = field(default=(), compare=False)
+    """Rows or groups, where a histogram that was released before is too noisy for this ε."""
     shares_beyond: Mapping[int, float] = field(default_factory=dict, compare=False)
     """By argument with bounds that were found, an estimate of the share of all sizes beyond them."""
     conditions: Mapping[str, Conditions] = field(default_factory=dict, compare=False)

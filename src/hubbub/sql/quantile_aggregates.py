@@ -14,7 +14,7 @@ from hubbub.engines.schema import Bounds
 from hubbub.engines.total_functions import format_double
 from hubbub.errors import Unsupported
 from hubbub.mechanisms import Laplace
-from hubbub.numbers import Number, format_error
+from hubbub.numbers import Number, format_error, format_percent
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
 from hubbub.sql.aggregate import AdditiveAggregate, Aggregate, Estimator, near_limit
 from hubbub.sql.contribution_bounding import ContributionBounding
@@ -185,6 +185,22 @@ class SelectedQuantiles(Aggregate):
             return np.zeros(len(released), dtype=np.bool_)
         bins = released[:, len(selection.targets) :]
         return near_limit(bins, MAX_MAGNITUDE, selection.noise, confidence)
+
+    def compare_with_tree(
+        self, query: Query, bounded: BoundedAggregate, selection: QuantileSelection, confidence: Fraction
+    ) -> str:
+        """How much larger the errors of a tree of noisy counts with the same ε would be, in words."""
+        depth = _tree_depth(query)
+        tree = Quantiles(self.indices, self.argument, self.bounds, self.fractions, depth).tree
+        # A row is in one node of each level.
+        in_tree = Sensitivity(bounded.sensitivity.l1 * depth, linf=bounded.sensitivity.linf)
+        noise = _bins_noise(in_tree, selection.epsilon + selection.bins_epsilon)
+        ratios = {
+            tree.rank_error(noise, confidence, fraction=each) / selection.rank_error(each, confidence)
+            for each in self.fractions
+        }
+        ends = " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios))))
+        return f"the tree's error in rank would be {ends} times as large ({format_percent(confidence)})"
 
     def describe_error(
         self, index: int, bounded: BoundedAggregate, selection: QuantileSelection, confidence: Fraction

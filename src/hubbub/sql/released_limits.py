@@ -87,21 +87,30 @@ def read_histograms(label: Mapping[str, Any]) -> Iterator[ContributionHistogram]
 
 
 class KnownHistograms:
-    """All histograms that were released; the first of its kind stays, so that plans stay the same."""
+    """All histograms that were released."""
 
     def __init__(self) -> None:
-        self._histograms: dict[tuple[str, str, bool], ContributionHistogram] = {}
+        self._histograms: dict[tuple[str, str, bool], list[ContributionHistogram]] = {}
 
     def add(self, label: Mapping[str, Any], entry: int | None = None) -> None:
         """Remember the histograms of a label, and the ledger's charge that paid for them."""
         for histogram in read_histograms(label):
             each = replace(histogram, entry=entry)
-            self._histograms.setdefault((each.kind, each.conditions, each.is_measured), each)
+            same = self._histograms.setdefault((each.kind, each.conditions, each.is_measured), [])
+            if all((each.counts, each.scale) != (known.counts, known.scale) for known in same):
+                same.append(each)
 
-    def find(self, kind: str, conditions: Conditions) -> ContributionHistogram | None:
-        """The histogram that fits best: of the same rows, or measured on all rows of the tables."""
-        places = [(own, measured) for own in conditions.own for measured in (False, True)]
-        for own, measured in [*places, (conditions.whole, True)]:
-            if histogram := self._histograms.get((kind, own, measured)):
-                return histogram
-        return None
+    def find(self, kind: str, conditions: Conditions) -> list[ContributionHistogram]:
+        """Those that fit, the best first: of the same rows, or measured on all rows of the tables.
+
+        Of the same rows, the one with the least noise comes first; of equals, the earlier one.
+        """
+        own = [
+            each
+            for place in conditions.own
+            for is_measured in (False, True)
+            for each in self._histograms.get((kind, place, is_measured), ())
+        ]
+        whole = self._histograms.get((kind, conditions.whole, True), ())
+        best = [*sorted(own, key=lambda each: each.scale), *sorted(whole, key=lambda each: each.scale)]
+        return list(dict.fromkeys(best))  # the rows of a query without WHERE are the whole

@@ -280,7 +280,8 @@ class Result:
 
     def __str__(self) -> str:
         why = [str(self.facts["nothing shown"])] if "nothing shown" in self.facts else []
-        return "\n".join([*align_rows(format_rows(self)), *map(escape, [*describe_cuts(self.facts), *why])])
+        notes = map(escape, [*describe_cuts(self.facts, declared=True), *why])
+        return "\n".join([*align_rows(format_rows(self)), *notes])
 
     def __repr__(self) -> str:
         names = ", ".join(escape(column.name) for column in self.columns)
