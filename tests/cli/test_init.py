@@ -75,6 +75,26 @@ def test_init_uses_defaults_in_scripts():
     assert run("plan", "visits.csv", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "1").code == 0
 
 
+def test_init_declares_the_columns_of_json():
+    Path("v.ndjson").write_text('{"patient": 1, "cost": 7, "region": "North"}\n')
+    count = ("SELECT COUNT(*) AS n, AVG(cost) AS c FROM v", "--epsilon", "1", "--bounds", "cost=0:9")
+    out = run("plan", "v.ndjson", *count, "--unit", "patient")
+    assert out.stderr.startswith("no column 'cost' is declared")
+    assert "Fix: declare it with its type, as --type cost=text or number," in out.stderr
+    for words, typed in (
+        (("--type", "patient=number,cost=number", "--unit", "patient", "--yes"), ""),
+        ((), "patient=number,cost=number\npatient\n" + "\n" * 20),
+    ):
+        out = run("init", "v.ndjson", "--force", *words, typed=typed)
+        assert out.code == 0, out.stderr
+        declared = tomllib.loads(Path(CONFIG_NAME).read_text())["tables"]["v"]
+        assert declared["types"] == {"patient": "number", "cost": "number"}
+        assert run("plan", "v.ndjson", *count).code == 0
+    assert run("init", "v.ndjson", "--force", "--unit", "patient", "--yes").code == 0
+    assert "types" not in tomllib.loads(Path(CONFIG_NAME).read_text())["tables"]["v"]
+    assert "--type cost=number" in run("init", "v.ndjson", "--force", "--yes").stderr
+
+
 def test_init_reads_the_types_of_parquet():
     duckdb.sql("SELECT 1 AS who, 2.5 AS cost, 'a' AS town, true AS ok").write_parquet("bills.parquet")
     out = run("init", "bills.parquet", typed="who\n0:10\na,b\n\n\n\n\n\n")

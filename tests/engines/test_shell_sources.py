@@ -75,6 +75,7 @@ def test_password_is_shown_and_stored_nowhere(address, monkeypatch):
         run("query", secret.replace("127.0.0.1", "127.0.0.2"), COUNT, "--table", "visits", *PRICE),
         run("query", secret, COUNT, "--table", "nobody", *PRICE),
     ]
+    assert "--again" not in lines[-1].stderr  # nothing was charged
     assert [out.code for out in lines[:5]] == [0, 0, 2, 0, 0], lines
     assert all(PASSWORD not in out.stdout + out.stderr for out in lines)
     assert all(PASSWORD.encode() not in file.read_bytes() for file in Path().iterdir() if file.is_file())

@@ -18,6 +18,7 @@ from hubbub.cli.options import (
     parse_names,
     parse_number,
     parse_separator,
+    parse_types,
 )
 from hubbub.cli.terminal import FormatOption, OutputFormat, escaped, print_line, show_outcome
 from hubbub.config import read_config
@@ -45,6 +46,7 @@ _LAST_WORDS = {
 _FIRST_WORDS_OF_BOOLEANS = {"is", "has", "was", "can", "did"}
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NO_LEDGER = "none"
+_JSON = {"JSON", "JSON lines"}
 _KEYLESS_KINDS = {Kind.NUMBER, Kind.BOOLEAN, Kind.TIMESTAMP, Kind.OPAQUE}
 
 
@@ -76,6 +78,14 @@ def init(
         str | None,
         typer.Option(metavar="COL[,COL]", help="Columns in the names of a folder's folders."),
     ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="COL=TYPE",
+            help="Type of a column: number, text, boolean, date or timestamp; JSON has only these columns.",
+        ),
+    ] = None,
     synopsis: Annotated[
         bool, typer.Option("--synopsis", help="Ask for what synopses and synthetic rows need, too.")
     ] = False,
@@ -91,6 +101,7 @@ def init(
     \b
     hubbub init visits.parquet
     hubbub init visits.parquet --unit patient --yes
+    hubbub init visits.ndjson --type patient=text,cost=number
     hubbub init postgresql://analyst@db/clinic --table visits --unit patient
     """  # noqa: D301 - the mark that keeps lines is a real \b
     if form is OutputFormat.JSON and not yes:
@@ -111,10 +122,16 @@ def init(
         "encoding": encoding,
         "separator": None if separator is None else parse_separator(separator),
         "partitions": tuple(parse_names(partitions or "")),
+        "types": parse_types(types or ()),
     }
+    prompt = _Prompt(yes)
+    if find_format(file) in _JSON and not how["types"] and not yes:
+        question = "JSON has no header. Columns, as patient=text,cost=number?"
+        how["types"] = prompt.ask(question, "", lambda text: parse_types([text])) or {}
+    if find_format(file) in _JSON and unit is not None and unit.lower() != ROW:
+        how["types"].setdefault(unit, Kind.TEXT)
     source = _Source.of(file, how)
     schemas = source.read_schemas(tables or [])
-    prompt = _Prompt(yes)
     first = next(iter(schemas.values()))
     person = _ask_unit(first, unit, prompt)
     entries = [
@@ -193,7 +210,12 @@ class _Source:
     @property
     def has_types(self) -> bool:
         """True if columns have types of their own; otherwise all are texts until the owner says more."""
-        return self.is_database or find_format(self.file) not in {"CSV", "JSON", "JSON lines"}
+        return self.is_database or find_format(self.file) not in {"CSV", *_JSON}
+
+    @property
+    def declared_types(self) -> set[str]:
+        """The columns of which --type says the type, in lower case."""
+        return {name.lower() for name in self.how["types"]}
 
     @property
     def folder(self) -> Path:
@@ -297,9 +319,11 @@ def _ask_columns(
     keys: dict[str, str] = {}
     for column in table.columns:
         if column.name == unit:
+            if column.name.lower() in source.declared_types and column.kind is not Kind.TEXT:
+                types[unit] = _toml_string(column.kind.value)
             continue
         kind = kinds[column.name] = _ask_type(column, source, prompt)
-        if kind is not column.kind:
+        if kind is not column.kind or column.name.lower() in source.declared_types:
             types[column.name] = _toml_string(kind.value)
         if kind is Kind.NUMBER:
             ends = prompt.ask(
@@ -416,7 +440,7 @@ def _toml_value(value: Any) -> str:
 
 
 def _ask_type(column: Column, source: _Source, prompt: _Prompt) -> Kind:
-    if source.has_types:
+    if source.has_types or column.name.lower() in source.declared_types:
         return column.kind
     # Without a person to confirm it, a wrong guess would make every value NULL.
     guess = column.kind if prompt.is_silent else _suggest_kind(column.name)

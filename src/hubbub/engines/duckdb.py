@@ -49,6 +49,7 @@ from hubbub.engines.engine import (
 from hubbub.engines.file_endings import find_format
 from hubbub.engines.file_formats import (
     FileState,
+    JsonFiles,
     RowFiles,
     check_files_unchanged,
     make_private_folder,
@@ -307,6 +308,7 @@ class DuckDB:
             keys=source.keys,
             elements={name: kind for name, each in types.items() if (kind := find_element(each)) is not None},
             is_public=source.is_public,
+            is_json=isinstance(self._unread_files.get(name), JsonFiles),
         )
         # A collation makes texts equal, and other rows would decide which of them stands for both.
         bytewise = {

@@ -369,10 +369,11 @@ class PostgreSQL(RemoteEngine):
         """A table's columns; its schema, name and kind."""
         rows = self._fetch(_COLUMNS, [oid])
         if not rows:
+            is_charged = hasattr(self, "tables")  # they are open, and a plan runs
             raise EngineFailed(
                 "a table does not exist, or may not be read",
                 why="no query can be answered without it",
-                fix=f"check that it exists, and GRANT SELECT on it; {RETRY_HINT}",
+                fix="check that it exists, and GRANT SELECT on it" + f"; {RETRY_HINT}" * is_charged,
             )
         columns = tuple(
             RemoteColumn(name, sql_type, _find_kind(sql_type, type_class), type_class)

@@ -105,6 +105,7 @@ class Column:
     """The kind of the elements, if it is a list; the column itself is opaque."""
     source_kind: Kind | None = None
     """The kind that the engine reads it as, where the bounds of a query imply another."""
+    is_of_json: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ class Table:
         keys: Mapping[str, Any] | None = None,
         elements: Mapping[str, Kind] | None = None,
         is_public: bool = False,
+        is_json: bool = False,
     ) -> "Table":
         """Make a table from its declarations; a declaration for a missing column is refused.
 
@@ -143,6 +145,7 @@ class Table:
             keys: for columns to group by, the list of group keys.
             elements: for columns of lists, the kind of their elements.
             is_public: True for a table without protected rows.
+            is_json: True for JSON, where only declared columns exist.
         """
         booleans: dict[str, Any] = {"keys": (False, True, None), "is_complete": True}
         table = cls(
@@ -152,6 +155,7 @@ class Table:
                     column,
                     kind,
                     element=(elements or {}).get(column) if kind is Kind.OPAQUE else None,
+                    is_of_json=is_json,
                     **(booleans if kind is Kind.BOOLEAN else {}),
                 )
                 for column, kind in kinds.items()

@@ -134,6 +134,13 @@ class Scope:
                 why="it is not clear which is meant",
                 fix="write the table before it",
             )
+        if any(column.is_of_json for columns in self.sources.values() for column in columns):
+            raise InvalidInput(
+                f"no column {name!r} is declared",
+                why="JSON has no header, and what columns there are is never learned from rows",
+                fix=f"declare it with its type, as {{types={name}=text}} or number, boolean, date or timestamp; "
+                f"declared are: {', '.join(there)}",
+            )
         raise InvalidInput(
             f"there is no column {name!r}",
             why="only declared columns can be asked about",
