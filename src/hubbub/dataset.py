@@ -187,9 +187,10 @@ class Dataset(SynopsisPlanning):
             if split is None:
                 raise
         refuse_large_epsilon(parse_positive(price, "epsilon"), allow=allow_large_epsilon)
-        composite = plan_parts(text, split, keys or {}, plan_query, self.run)
+        plan_all = partial(plan_parts, text, split, keys or {}, runner=self.run, engine=self._engine)
+        composite = plan_all(plan_query)
         for entry in self._earlier_entries(composite):
-            earlier = plan_parts(text, split, keys or {}, partial(plan_query, until=entry), self.run)
+            earlier = plan_all(partial(plan_query, until=entry))
             if self._has_charge(earlier):
                 return earlier
         return composite

@@ -195,6 +195,8 @@ SUBTLE = {
     "SELECT COUNT(*) AS n FROM (SELECT u, TRUE AS k, COUNT(*) AS c FROM r GROUP BY u, k) AS q": {},
     "SELECT COUNT(*) AS n FROM (SELECT u, 'x' AS k, 1.5 AS j FROM r GROUP BY u, k, j) AS q": {},
     "SELECT SUM(a) AS n, CORR(a, b) AS c, COUNT(*) AS m, MEDIAN(b) AS d FROM r": {},
+    "SELECT SUM(b) AS n, REGR_SLOPE(b, a) AS s FROM r": {},
+    "PIVOT r ON s IN ('x', 'Ab') USING COUNT(*), SUM(a) AS a GROUP BY t": {},
     "SELECT t, MEDIAN(a) AS m, MAX(b) AS n FROM r GROUP BY t": {
         "bounds": {"a": (-(10**9), 10**9), "b": (0, 10**12)}
     },

@@ -229,7 +229,7 @@ class Grammar:
                 return f"QUANTILE_CONT({number}, {self._pick(['0.1', '0.5', '0.99'])})"
             case 8:
                 both = f"{number}, {self._column(columns, 'n')}"
-                return f"{self._pick(['CORR', 'COVAR_SAMP', 'COVAR_POP'])}({both})"
+                return f"{self._pick(['CORR', 'COVAR_SAMP', 'COVAR_POP', 'REGR_SLOPE'])}({both})"
             case _:
                 return f"{self._pick(['SUM', 'AVG'])}({number})"
 

@@ -348,7 +348,7 @@ LISTS = (
 """Columns of lists, which DuckDB alone reads."""
 AGGREGATES = (
     "COUNT(*)", "COUNT(t.x)", "COUNT(DISTINCT t.x)", "COUNT(DISTINCT t.g)", "SUM(t.x)", "SUM(t.y)",
-    "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "CORR(t.x, t.h)",
+    "AVG(t.x)", "AVG(t.y)", "VARIANCE(t.y)", "STDDEV(t.x)", "COVAR_SAMP(t.x, t.y)", "REGR_SLOPE(t.x, t.h)",
     "MEDIAN(t.x)", "QUANTILE_CONT(t.y, 0.9)",
     "SUM(DISTINCT t.y)", "AVG(DISTINCT t.x)", "STDDEV(DISTINCT t.y)",
     "SUM(t.x) / COUNT(t.x)", "COUNT(*) FILTER (WHERE t.b)", "SUM(ABS(t.y))",

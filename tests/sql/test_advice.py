@@ -63,6 +63,7 @@ ADVICE = {
     "GROUP BY the unit's key in the sub-query": ("SELECT AVG(n) AS a FROM (SELECT COUNT(*) AS n, y FROM t GROUP BY y) AS q WHERE EXISTS (SELECT 1 FROM v)", "SELECT COUNT(*) AS a FROM (SELECT u, COUNT(*) AS n FROM t GROUP BY u) AS q"),
     "write UNION ALL": ("SELECT COUNT(*) AS n FROM (SELECT s FROM t UNION SELECT s FROM v) AS q", "SELECT COUNT(*) AS n FROM (SELECT s FROM t UNION ALL SELECT s FROM v) AS q"),
     "add it to the GROUP BY, or aggregate it": ("SELECT COUNT(*) AS n FROM (SELECT u, x FROM t GROUP BY u) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, MAX(x) AS x FROM t GROUP BY u) AS q"),
+    "list values and groups: PIVOT t ON c IN ('a', 'b') USING COUNT(*) GROUP BY g": ("PIVOT t ON x USING COUNT(*)", "PIVOT t ON s IN ('a', 'b') USING COUNT(*) GROUP BY b"),
     "write PIVOT (SUM(n) FOR column IN ('a', 'b'))": ("SELECT * FROM (SELECT s, COUNT(*) AS n FROM t GROUP BY s) UNPIVOT (n FOR s IN (a))", "SELECT * FROM (SELECT s, COUNT(*) AS n FROM t GROUP BY s) PIVOT (SUM(n) FOR s IN ('a', 'b'))"),
     "cast to INTEGER, BIGINT, DOUBLE, DECIMAL, VARCHAR, BOOLEAN, DATE or TIMESTAMP": ("SELECT CAST(n AS BLOB) AS k FROM (SELECT COUNT(*) AS n FROM t) AS q", "SELECT CAST(n AS BIGINT) AS k FROM (SELECT COUNT(*) AS n FROM t) AS q"),
     "add PARTITION BY with the unit's key, or compute it from the released table": ("SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (ORDER BY x) AS r FROM t) AS q", "SELECT COUNT(*) AS n FROM (SELECT u, RANK() OVER (PARTITION BY u ORDER BY x) AS r FROM t) AS q"),

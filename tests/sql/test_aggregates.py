@@ -52,6 +52,8 @@ EXPECTED = {
     "COVAR_SAMP(x, y)": lambda rows: both(rows)["x"].cov(both(rows)["y"]),
     "COVAR_POP(y, x)": lambda rows: both(rows)["x"].cov(both(rows)["y"], ddof=0),
     "CORR(x, y)": lambda rows: both(rows)["x"].corr(both(rows)["y"]),
+    "REGR_SLOPE(y, x)": lambda rows: both(rows)["x"].cov(both(rows)["y"]) / both(rows)["x"].var(),
+    "REGR_SLOPE(x, y)": lambda rows: both(rows)["x"].cov(both(rows)["y"]) / both(rows)["y"].var(),
     "MEDIAN(x)": lambda rows: rows["x"].quantile(0.5, interpolation="lower"),
     "QUANTILE_CONT(y, 0.1)": lambda rows: rows["y"].quantile(0.1, interpolation="lower"),
 }
@@ -175,6 +177,7 @@ def test_width_formulas_of_deviations_and_correlations_are_close():
     for what, pattern, over in (
         ("STDDEV(x)", r"about ([\d.,]+)/\(n·s\)", variance**0.5),
         ("CORR(x, y)", r"about ([\d.,]+)/\(n·v\)", variance**0.5 * rows["y"].std() / 1e4),
+        ("REGR_SLOPE(y, x)", r"about ([\d.,]+)/\(n·v\)", variance / 1e4),
     ):
         plan = data.sql(f"SELECT {what} AS a FROM t", epsilon=1, rows_per_unit=3)
         [(_, error)] = plan.errors

@@ -25,6 +25,10 @@ AROUND = [
     "SELECT g0, SUM(o0) AS o FROM ({0}) AS w GROUP BY ROLLUP (g0)",
     "SELECT g0, SUM(o0) AS o FROM ({0}) AS w GROUP BY GROUPING SETS ((g0), ())",
     "PIVOT ({0}) ON g0 IN ('a', 'b') USING SUM(o0)",
+    "PIVOT visits ON region IN ('a', 'b') USING SUM(cost) GROUP BY ok",
+    "PIVOT visits ON region IN ('a') USING COUNT(*), AVG(cost) AS c GROUP BY EXTRACT(quarter FROM day)",
+    "SELECT w.*, t.size FROM ({0}) AS w LEFT JOIN towns AS t ON w.g0 = t.town",
+    "SELECT o0 FROM ({0}) AS w WHERE g0 IN (SELECT town FROM towns WHERE size > 1)",
 ]
 """SQL over released values, or over rows, where what is inside has those."""
 SOURCES = [

@@ -73,6 +73,54 @@ OUTER = [
 ]  # fmt: skip
 
 
+WITH_PUBLIC = [
+    "SELECT p.name, c.n FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c JOIN places p USING (g) ORDER BY 1",
+    "SELECT p.name, COALESCE(c.n, -1) AS n, p.since FROM places p LEFT JOIN (SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c ON p.g = c.g ORDER BY 1",
+    "WITH c AS (SELECT g, COUNT(*) AS n FROM t GROUP BY g) SELECT places.name, n / size AS r FROM c, places WHERE c.g = places.g ORDER BY 1",
+    "SELECT * FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c WHERE g IN (SELECT g FROM places WHERE size > 1) ORDER BY 1",
+    "SELECT c.g, q.name FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c JOIN (SELECT g, MAX(name) AS name FROM places GROUP BY g) AS q ON q.g = c.g ORDER BY 1",
+    "SELECT COUNT(*) AS n FROM places p WHERE (SELECT COUNT(*) FROM t WHERE t.g = p.g) > 1",
+    "SELECT p.name FROM places p WHERE (SELECT COUNT(*) FROM t WHERE t.g = p.g AND h = 'x') < 1 ORDER BY 1",
+    "PIVOT (SELECT g, h, COUNT(*) AS n FROM t GROUP BY g, h) ON h IN ('x', 'y') USING SUM(n)",
+]  # fmt: skip
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("text", WITH_PUBLIC)
+def test_released_tables_are_joined_with_public_ones(rows, text):
+    rows.execute(
+        "CREATE OR REPLACE TABLE places AS FROM (VALUES ('a', 'A', 1, DATE '2020-02-02', true), "
+        "('b', 'it''s', 2, NULL, NULL), (NULL, 'none', NULL, NULL, false), ('z', 'Z', 4, NULL, true)) "
+        "AS v(g, name, size, since, ok)"
+    )
+    data = open_data(rows, public={"places": rows.sql("FROM places").to_arrow_table()})
+    plan = data.sql(text, epsilon=HUGE, allow_large_epsilon=True)
+    assert len(plan.parts) == 1
+    assert ("the rows of places, which is public" in str(plan)) == ("places" in text)
+    ours, theirs = rows_of(data.run(plan).value), rows.execute(text).fetchall()
+    if "PIVOT" in text:
+        ours, theirs = sorted(ours), sorted(theirs)
+    assert len(ours) == len(theirs)
+    assert all(
+        alike(a, b) for one, two in zip(ours, theirs, strict=True) for a, b in zip(one, two, strict=True)
+    )
+
+
+def test_protected_tables_are_not_joined_with_released_ones(rows):
+    data = open_data(rows, public={"places": rows.sql("FROM t").to_arrow_table()})
+    for join in (
+        "JOIN t USING (g)",
+        ", t",
+        "JOIN (SELECT g FROM t) AS t USING (g)",
+        "JOIN t AS places USING (g)",
+    ):
+        with pytest.raises(hb.HubbubError):
+            data.sql(f"SELECT * FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g) AS c {join}", epsilon=1)
+    with pytest.raises(hb.HubbubError):  # a name of WITH comes before that of a table
+        data.sql("WITH c AS (SELECT g, COUNT(*) AS n FROM t GROUP BY g), places AS (SELECT * FROM t) "
+                 "SELECT * FROM c JOIN places USING (g)", epsilon=1)  # fmt: skip
+
+
 @pytest.mark.sweep(7)
 @pytest.mark.parametrize("text", OUTER)
 def test_outer_sql_agrees_with_duckdb(rows, text):

@@ -26,6 +26,7 @@ __all__ = [
     "TableSource",
     "concatenate_batches",
     "query_distinct_values",
+    "query_public_rows",
     "resolve_kinds",
     "table_changed",
 ]
@@ -176,6 +177,24 @@ def query_distinct_values(engine: Engine, table: str, column: str) -> Sequence[K
         if known.kind in {Kind.TEXT, Kind.NUMBER}:
             return KeyList.from_batches(values, are_texts=known.kind is Kind.TEXT)
         return [key for batch in values for key in batch]
+
+
+def query_public_rows(engine: Engine, table: str, max_cells: int) -> dict[str, list[Key]] | None:
+    """Query all rows of a public table, by column; None if they are too many. Opaque columns are left out."""
+    schema = engine.tables[table]
+    assert schema.is_public
+    columns = [column for column in schema.columns if column.kind is not Kind.OPAQUE]
+    names = [exp.column(exp.to_identifier(column.name, quoted=True)) for column in columns]
+    query = exp.Select().select(*(exp.alias_(name, f"k{place}") for place, name in enumerate(names)))
+    query = query.from_(exp.Table(this=exp.to_identifier(schema.name, quoted=True)))
+    values: dict[str, list[Key]] = {column.name: [] for column in columns}
+    with closing(engine.execute_in_batches(query, {})) as batches:
+        for batch in batches:
+            for place, column in enumerate(values):
+                values[column] += batch[f"k{place}"].tolist()
+            if sum(map(len, values.values())) > max_cells:
+                return None
+    return values
 
 
 def resolve_kinds(

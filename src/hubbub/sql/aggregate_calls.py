@@ -8,16 +8,20 @@ from typing import Any
 
 from sqlglot import exp
 
+from hubbub.engines.schema import Bounds, are_bounds_usable
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.numbers import parse_rational
 from hubbub.sql.query import AggregateCall
+from hubbub.sql.scalar_types import TypedExpression
 
 __all__ = [
     "AGGREGATES",
     "EXTREMES",
     "AggregateSearch",
+    "are_derived",
     "bounds_of_arguments",
     "is_whole",
+    "known_bounds",
     "missing_aggregate_error",
     "parse_fraction",
     "parse_limit",
@@ -39,6 +43,7 @@ AGGREGATES: dict[type[exp.Expr], AggregateCall] = {
     exp.CovarSamp: AggregateCall("covariance", is_sample=True),
     exp.CovarPop: AggregateCall("covariance"),
     exp.Corr: AggregateCall("correlation"),
+    exp.RegrSlope: AggregateCall("slope"),
 }
 
 
@@ -144,6 +149,24 @@ def parse_limit(node: exp.Expr | None) -> int | None:
             fix="write LIMIT 1 or more; to see the columns and the cost, plan it without running it",
         )
     return int(value.this)
+
+
+def known_bounds(typed: TypedExpression) -> Bounds | None:
+    """The bounds of a value, or the ends of its column's group keys; values are clamped to them."""
+    bounds = typed.bounds if typed.bounds is not None else _ends_of_keys(typed)
+    return bounds if bounds is not None and are_bounds_usable(bounds) else None
+
+
+def are_derived(typed: TypedExpression, bounds: Bounds) -> bool:
+    """True if nobody has declared these bounds: of an expression, or of a column with group keys alone."""
+    if typed.column is not None:
+        return typed.bounds is None and bounds == _ends_of_keys(typed)
+    return bounds == typed.bounds and not typed.keys
+
+
+def _ends_of_keys(typed: TypedExpression) -> Bounds | None:
+    numbers = [Fraction(key) for key in typed.keys or () if isinstance(key, float)]
+    return (min(numbers), max(numbers)) if numbers else None
 
 
 def bounds_of_arguments(statement: exp.Expr, bounds: Mapping[str, Any] | None) -> dict[str, Any]:

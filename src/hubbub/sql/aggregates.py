@@ -115,6 +115,9 @@ class MomentSums(AdditiveAggregate):
             return _rescale(moments.covariance(confidence, is_sample=call.is_sample), spans[0] * spans[1])
         if call.kind == "correlation":
             return moments.correlation(confidence)
+        if call.kind == "slope":
+            of = _place_of_second(call)
+            return _rescale(moments.slope(confidence, of), spans[1 - of] / spans[of])
         variance = _rescale(moments.variance(confidence, is_sample=call.is_sample), spans[0] ** 2)
         if call.kind == "variance":
             return variance
@@ -159,6 +162,11 @@ class MomentSums(AdditiveAggregate):
         if call.kind == "correlation":
             scaled = "with n rows and a variance of v of its bounds' range squared"
             return f"± about {format_error(rows)}/(n·v), {scaled}"
+        if call.kind == "slope":
+            spans = [float(high - low) for low, high in self.bounds]
+            of = _place_of_second(call)
+            scaled = "with n rows and a variance of v of the second value's range squared"
+            return f"± about {format_error(spans[1 - of] / spans[of] * rows)}/(n·v), {scaled}"
         if call.kind == "covariance":
             span = (span * float(self.bounds[1][1] - self.bounds[1][0])) ** 0.5
         if call.kind == "deviation":
@@ -380,16 +388,24 @@ def _make_distinct_moments(query: Query) -> list[Aggregate]:
     return out
 
 
+_OF_BOTH_SPREADS = frozenset({"correlation", "slope"})
+
+
+def _place_of_second(call: AggregateCall) -> int:
+    """The place of the second argument of REGR_SLOPE(y, x) in the partition, which orders them."""
+    return sorted(call.arguments).index(call.arguments[1])
+
+
 def _group_pairs(query: Query) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
-    """Covariances and correlations: for each pair of values, its degrees and its aggregates."""
+    """Covariances, correlations and slopes: for each pair of values, its degrees and its aggregates."""
     pairs: dict[tuple[int, ...], list[int]] = {}
     for index, call in enumerate(query.aggregates):
-        if call.kind in {"covariance", "correlation"}:
+        if call.kind in {"covariance", *_OF_BOTH_SPREADS}:
             pairs.setdefault(tuple(sorted(call.arguments)), []).append(index)
     return [
         (
             arguments,
-            (2, 2) if any(query.aggregates[index].kind == "correlation" for index in indices) else (1, 1),
+            (2, 2) if any(query.aggregates[index].kind in _OF_BOTH_SPREADS for index in indices) else (1, 1),
             indices,
         )
         for arguments, indices in pairs.items()

@@ -18,7 +18,6 @@ from hubbub.engines.schema import (
     Bounds,
     Kind,
     Table,
-    are_bounds_usable,
     declare_bounds,
     parse_bounds,
     parse_group_keys,
@@ -71,6 +70,12 @@ def analyze(
 
     Bounds and keys in the declarations are public, and named by a column or an output.
     """
+    if isinstance(statement, exp.Pivot):
+        raise Unsupported(
+            "this PIVOT is not supported",
+            why="the columns of the answer are public",
+            fix="list values and groups: PIVOT t ON c IN ('a', 'b') USING COUNT(*) GROUP BY g",
+        )
     if not isinstance(statement, exp.Select):
         raise Unsupported(
             f"{describe_construct(statement)} is not a SELECT",
@@ -181,7 +186,7 @@ class _Analyzer:
             derived_bounds=tuple(
                 place
                 for place, (typed, bounds, _) in enumerate(self._arguments)
-                if bounds is not None and bounds == typed.bounds and typed.column is None and not typed.keys
+                if bounds is not None and aggregate_calls.are_derived(typed, bounds)
             ),
             # A choice needs to know among what it chooses; else keys are selected first, and ordered after.
             is_top=is_top and all(key.values is not None for key in keys),
@@ -561,7 +566,7 @@ class _Analyzer:
             return None
         if declared is not None:
             return parse_bounds(declared, name)
-        return typed.bounds if typed.bounds is not None and are_bounds_usable(typed.bounds) else None
+        return aggregate_calls.known_bounds(typed)
 
     def _add_call(self, aggregate: AggregateCall) -> exp.Expr:
         if aggregate not in self._aggregates:

@@ -16,11 +16,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
 from sqlglot import exp
 
 from hubbub.accounting import PrivacyLoss
 from hubbub.accounting.codec import canonical_json
-from hubbub.engines.engine import Engine
+from hubbub.engines.engine import Engine, query_public_rows
 from hubbub.engines.schema import Kind
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.escaping import escape
@@ -29,8 +30,9 @@ from hubbub.release import Release
 from hubbub.sql.executor import execute
 from hubbub.sql.fingerprint import fingerprint
 from hubbub.sql.plan import Plan
+from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.query import Output, Query
-from hubbub.sql.released_sql import RELEASED, ReleasedSQL, compile_released_sql
+from hubbub.sql.released_sql import PUBLIC, RELEASED, ReleasedSQL, compile_released_sql
 from hubbub.sql.result import Result
 from hubbub.sql.split import SplitStatement, list_group_keys
 from hubbub.unit import Unit
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 _FORMAT = "hubbub released tables/1"
+_MAX_PUBLIC_CELLS = 1_000_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -265,7 +268,9 @@ def plan_parts(
     split: SplitStatement,
     keys: Mapping[str, Any],
     plan_query: Callable[..., Plan],
-    runner: Callable[[CompositePlan], Release] | None = None,
+    *,
+    runner: Callable[[CompositePlan], Release] | None,
+    engine: Engine,
 ) -> CompositePlan:
     """Plan the parts of a statement, and bind and type the SQL over what they release.
 
@@ -275,6 +280,7 @@ def plan_parts(
         keys: public group keys by name; each part has those that it groups by.
         plan_query: plans a part, given its share of the price as one of `parts`.
         runner: runs the plan.
+        engine: holds the public tables that the SQL over the parts joins.
     """
     plans: list[Plan] = []
     used: set[str] = set()
@@ -292,10 +298,13 @@ def plan_parts(
     _refuse_several_values(split.outer, plans)
     tables = [_columns(part) for part in plans]
     statement, carried = _carry_intervals(split.outer, plans)
-    outer = compile_released_sql(statement, tables, carried, [_integer_columns(part) for part in plans])
+    public = _read_public_tables(statement, engine)
+    integers = [_integer_columns(part) for part in plans]
+    outer = compile_released_sql(statement, tables, carried, integers, list(public.values()))
     pairs = zip(split.parts, plans, strict=True)
     has_empty_groups = any(plan.query.is_public and _filters_keys(part) for part, plan in pairs)
     remarks = [_EMPTY_GROUPS] if has_empty_groups else []
+    remarks += [f"  the rows of {name}, which is public, are as they were at planning" for name in public]
     return CompositePlan(text, tuple(plans), outer, runner, tuple(remarks))
 
 
@@ -303,6 +312,35 @@ _EMPTY_GROUPS = (
     "  public group keys that WHERE excludes are released as empty groups, and SQL over the released values "
     "sees them: repeat the condition there"
 )
+
+
+def _read_public_tables(statement: exp.Expr, engine: Engine) -> dict[str, list[ResultColumn]]:
+    """The public tables that are joined with released ones, which then have names of their own."""
+    known = {name.lower(): name for name, table in engine.tables.items() if table.is_public}
+    ctes = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
+    public: dict[str, list[ResultColumn]] = {}
+    for table in list(statement.find_all(exp.Table)):
+        name = known.get(table.name.lower())
+        if name is None or name.lower() in ctes or not isinstance(table.this, exp.Identifier):
+            continue
+        if name not in public:
+            rows = query_public_rows(engine, name, _MAX_PUBLIC_CELLS)
+            if rows is None:
+                raise Unsupported(
+                    f"the public table {name} is too large to be joined with released values",
+                    why=f"it has more than {_MAX_PUBLIC_CELLS:,} values, and is kept with the plan",
+                    fix="join it inside the aggregated query",
+                )
+            public[name] = [
+                ResultColumn(
+                    column, np.array(values, dtype=object), kind=engine.tables[name].find(column).kind
+                )
+                for column, values in rows.items()
+            ]
+        if not table.alias:
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+        table.set("this", exp.to_identifier(f"{PUBLIC}{list(public).index(name)}"))
+    return public
 
 
 def _filters_keys(part: exp.Select) -> bool:

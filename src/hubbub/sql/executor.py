@@ -187,7 +187,9 @@ class SelectedAggregate(ReleasedAggregate):
         return Estimate(plain.value, low, high)
 
 
-_NULL_IF_EMPTY = frozenset({"mean", "variance", "deviation", "covariance", "correlation", "quantile"})
+_NULL_IF_EMPTY = frozenset(
+    {"mean", "variance", "deviation", "covariance", "correlation", "slope", "quantile"}
+)
 _NOTHING = Estimate(*(np.empty(0) for _ in range(3)))
 
 

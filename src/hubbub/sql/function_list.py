@@ -41,8 +41,8 @@ _ROW_EXAMPLES = """
 _AGGREGATES = """
     COUNT(*) ; COUNT(x) ; COUNT(DISTINCT x) ; COUNT_IF(b) ; SUM(x) ; AVG(x) ; VARIANCE(x) ;
     VAR_POP(x) ; STDDEV(x) ; STDDEV_POP(x) ; COVAR_SAMP(x, y) ; COVAR_POP(x, y) ; CORR(x, y) ;
-    MEDIAN(x) ; MIN(x) ; MAX(x) ; QUANTILE_CONT(x, 0.9) ; PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER
-    BY x) ; APPROX_QUANTILE(x, 0.9) ; APPROX_COUNT_DISTINCT(x) ; SUM(DISTINCT x) ;
+    REGR_SLOPE(y, x) ; MEDIAN(x) ; MIN(x) ; MAX(x) ; QUANTILE_CONT(x, 0.9) ; PERCENTILE_CONT(0.9)
+    WITHIN GROUP (ORDER BY x) ; APPROX_QUANTILE(x, 0.9) ; APPROX_COUNT_DISTINCT(x) ; SUM(DISTINCT x) ;
     AVG(DISTINCT x) ; SUM(x) FILTER (WHERE b)
 """
 _SCOPE = Scope(
@@ -84,7 +84,6 @@ _NEAREST = {
     "MODE": "COUNT",
     "ANY_VALUE": "MEDIAN",
     "ARG_MAX": "MAX",
-    "REGR_SLOPE": "COVAR_POP",
 }
 """For functions of other names, the one that does most of the same."""
 

@@ -1,7 +1,7 @@
-"""Means, variances and correlations from the noisy sums of a partition, each with its interval.
+"""Means, variances, correlations and slopes from the noisy sums of a partition, each with its interval.
 
-A mean, a variance, a covariance or a correlation θ makes some combination of the exact sums zero. Its
-weights depend on θ and on a few numbers besides: the means, and how the two spreads compare. These are
+A mean, a variance, a covariance, a correlation or a slope θ makes some combination of the exact sums zero.
+Its weights depend on θ and on a few numbers besides: the means, and how the two spreads compare. These are
 enclosed first, at a small part of what may go wrong. Every θ counts for which the noisy combination is no
 further from zero than noise goes (Fieller), with the weights anywhere they may be.
 
@@ -245,6 +245,32 @@ class Moments:
         spread = self._squares(0, means[0].value) * self._squares(1, means[1].value)
         own = self._products(means[0].value, means[1].value) / np.sqrt(_positive(spread))
         return _clip_to_span(np.where(spread > 0, own, 0.0), span)
+
+    def slope(self, confidence: Number, of: int) -> Estimate:
+        """The slope of the least-squares line over the value `of`, both of degree 2.
+
+        Where the noise does not show that this value varies at all, the slope may be any number.
+        """
+        rare = 1 - parse_rational(confidence, "confidence")
+        aside = rare * _ASIDE
+        means = [self.mean(1 - aside, which) for which in (0, 1)]
+        nothing, once = _exactly(np.zeros_like(self._count)), np.ones_like(self._count)
+        spreads = [self._variance(which, means[which], nothing, once, aside) for which in (0, 1)]
+        is_known = spreads[of].low > 0
+        # No slope is steeper than the ratio of the two deviations.
+        most = np.where(is_known, np.sqrt(spreads[1 - of].high / _positive(spreads[of].low)), 1.0)
+        span = self._solved(
+            self._between(*means),
+            self._around(of, means[of]),
+            self._crossed(*means),
+            self._squared(of, means[of]),
+            start=_Span(-most, most),
+            rare=rare - 4 * aside,
+        )
+        squares = self._squares(of, means[of].value)
+        own = np.where(squares > 0, self._products(means[0].value, means[1].value) / _positive(squares), 0.0)
+        low, high = np.where(is_known, span.low, -np.inf), np.where(is_known, span.high, np.inf)
+        return _clip_to_span(own, _Span(low, high))
 
     # Between which ends
 

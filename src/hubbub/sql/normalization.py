@@ -45,6 +45,7 @@ def normalize(
             why="the account is for one unit",
             fix=f"use {unit}, or leave it out",
         )
+    statement = spellings.expand_pivots(statement, {name.lower(): each for name, each in tables.items()})
     if not isinstance(statement, _QUERY):
         return statement
     normalizer = _Normalizer(tables, unit, is_public_groups=options.is_public_groups)

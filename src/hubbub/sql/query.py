@@ -118,8 +118,8 @@ class AggregateCall:
     """One call of an aggregate function: its kind and the indices of its arguments."""
 
     kind: str
-    """count, units, distinct, sum, mean, variance, deviation, quantile, covariance, correlation; those of
-    distinct values are "distinct sum" and its like."""
+    """count, units, distinct, sum, mean, variance, deviation, quantile, covariance, correlation, slope; those
+    of distinct values are "distinct sum" and its like."""
     arguments: tuple[int, ...] = ()
     fraction: Fraction | None = None
     """The fraction of a quantile."""
@@ -236,7 +236,7 @@ class Query:
             argument = self.arguments[place]
             if argument.bounds is not None:
                 low, high = (f"{float(end):.6g}" for end in argument.bounds)
-                notes.append(f"{argument.name} is from {low} to {high}, by the bounds of its columns")
+                notes.append(f"{argument.name} is from {low} to {high}, by the bounds or keys of its columns")
         if self.cuts_quotients:
             notes.append("x // y is cut towards zero, of fractions too; DuckDB divides fractions exactly")
         if self.now is not None:

@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
@@ -30,6 +30,7 @@ from hubbub.sql.scalar_types import describe_construct
 __all__ = [
     "MAX_CELLS",
     "PLANNING_SECONDS",
+    "PUBLIC",
     "RELEASED",
     "ReleasedSQL",
     "compile_released_sql",
@@ -38,6 +39,8 @@ __all__ = [
 
 RELEASED = "_released"
 """Prefix of the names of released tables."""
+PUBLIC = "_public"
+"""Prefix of the names of public tables that are joined with them."""
 _SECONDS, PLANNING_SECONDS, _MEMORY = 20.0, 5.0, "512MB"
 MAX_CELLS, _MAX_CHARACTERS = 1 << 22, 1 << 26
 """The size of a result. Python holds it, outside of DuckDB's limit of memory."""
@@ -159,6 +162,8 @@ class ReleasedSQL:
     """Outputs that are columns of a released table, with the ends of its intervals in `_low` and `_high`."""
     integers: frozenset[str] = frozenset()
     """Outputs that are counts, or made of counts only."""
+    public: tuple[Sequence[ResultColumn], ...] = field(default=(), compare=False, repr=False)
+    """The public tables, as they were at planning."""
 
     def evaluate(self, tables: Sequence[Sequence[ResultColumn]]) -> list[ResultColumn] | None:
         """The columns of the result; None if the statement fails on these values.
@@ -170,7 +175,7 @@ class ReleasedSQL:
         """
         try:
             with _connect() as connection, _interrupted_after(_SECONDS, connection):
-                _fill(connection, self.tables, tables)
+                _fill(connection, self.tables, tables, self.public)
                 rows = _fetch(connection.execute(self.sql), len(self.names))
         except duckdb.Error:
             return None
@@ -199,6 +204,7 @@ def compile_released_sql(
     tables: Sequence[Table],
     carried: frozenset[str] = frozenset(),
     integers: Sequence[Collection[str]] = (),
+    public: Sequence[Sequence[ResultColumn]] = (),
 ) -> ReleasedSQL:
     """Type a statement over released tables; refuse what is not on the allow-list, before a charge.
 
@@ -207,17 +213,18 @@ def compile_released_sql(
         tables: the columns of these.
         carried: outputs with intervals.
         integers: of each table, the columns that are integers.
+        public: the public tables that it names `_public0`, `_public1`, …
     """
     _check(statement)
     _check_texts(statement)
     sql = _rewrite(statement.copy()).sql("duckdb", comments=False)
     try:
         with _connect() as connection, _interrupted_after(PLANNING_SECONDS, connection):
-            _fill(connection, tables, None)
+            _fill(connection, tables, None, public)
             described = connection.execute(sql).description or []
         # Constants that cannot be converted fail on the first row, and only there.
         with _connect() as connection, _interrupted_after(PLANNING_SECONDS, connection):
-            _fill(connection, tables, [_sample(table) for table in tables])
+            _fill(connection, tables, [_sample(table) for table in tables], public)
             connection.execute(sql).fetchmany(_SAMPLED_ROWS)
     except duckdb.InterruptException:
         raise Unsupported(
@@ -236,6 +243,7 @@ def compile_released_sql(
         f"{RELEASED}{number}": {name: name in own for name in table}
         for number, (table, own) in enumerate(zip(tables, integers, strict=False))
     }
+    released |= {f"{PUBLIC}{number}": {c.name: False for c in table} for number, table in enumerate(public)}
     counts = integer_outputs(statement, released)
     names, kinds, seen, whole = [], [], set(), set()
     for name, sql_type, *_ in described:
@@ -254,7 +262,9 @@ def compile_released_sql(
         kinds.append(_KINDS[base])
         if base in _INTEGERS or (counts.get(unique, False) and _KINDS[base] is Kind.NUMBER):
             whole.add(unique)
-    return ReleasedSQL(sql, tuple(tables), tuple(names), tuple(kinds), carried, frozenset(whole))
+    return ReleasedSQL(
+        sql, tuple(tables), tuple(names), tuple(kinds), carried, frozenset(whole), tuple(public)
+    )
 
 
 _SAMPLES: dict[Kind, list[Any]] = {
@@ -374,7 +384,7 @@ def _check(statement: exp.Expr) -> None:
         if isinstance(node, exp.Table):
             name = node.name.lower()
             is_plain = isinstance(node.this, exp.Identifier) and not node.args.get("db")
-            if not is_plain or not (name in ctes or name.startswith(RELEASED)):
+            if not is_plain or not (name in ctes or name.startswith((RELEASED, PUBLIC))):
                 raise Unsupported(
                     f"the table {node.name[:60]!r} is used beside released values",
                     why="only tables that this query releases can be used there",
@@ -459,19 +469,24 @@ def _fill(
     connection: duckdb.DuckDBPyConnection,
     tables: Sequence[Table],
     filled: Sequence[Sequence[ResultColumn]] | None,
+    public: Sequence[Sequence[ResultColumn]],
 ) -> None:
-    """Make the released tables, empty at planning; then the connection can change no setting."""
-    for number, table in enumerate(tables):
-        columns = ", ".join(f"{_quote(name)} {SQL_TYPES[kind]}" for name, kind in table.items())
-        connection.execute(f"CREATE TABLE {RELEASED}{number} ({columns})")
-        if filled is None or not filled[number]:
+    """Make the tables, released ones empty at planning; then the connection can change no setting."""
+    of_public = [({each.name: each.kind or Kind.NUMBER for each in columns}, columns) for columns in public]
+    of_released = [(table, filled[place] if filled else ()) for place, table in enumerate(tables)]
+    contents = {f"{RELEASED}{number}": each for number, each in enumerate(of_released)}
+    contents |= {f"{PUBLIC}{number}": each for number, each in enumerate(of_public)}
+    for name, (table, rows) in contents.items():
+        columns = ", ".join(f"{_quote(column)} {SQL_TYPES[kind]}" for column, kind in table.items())
+        connection.execute(f"CREATE TABLE {name} ({columns})")
+        if not rows:
             continue
-        listed = _lists(table, filled[number])
+        listed = _lists(table, rows)
         # A list for each column: single rows take a hundred times as long.
         lists = ", ".join(f"unnest(CAST(? AS {SQL_TYPES[kind]}[]))" for kind in table.values())
-        for start in range(0, len(filled[number][0].values), _BATCH):
+        for start in range(0, len(rows[0].values), _BATCH):
             values = [each[start : start + _BATCH] for each in listed]
-            connection.execute(f"INSERT INTO {RELEASED}{number} SELECT {lists}", values)
+            connection.execute(f"INSERT INTO {name} SELECT {lists}", values)
     connection.execute("SET lock_configuration = true")
 
 

@@ -138,7 +138,7 @@ class Scope:
             raise InvalidInput(
                 f"no column {name!r} is declared",
                 why="JSON has no header, and what columns there are is never learned from rows",
-                fix=f"declare it with its type, as {{types={name}=text}} or number, boolean, date or timestamp; "
+                fix=f"declare it with its type, as {{types={name}=text}} or number, boolean or date; "
                 f"declared are: {', '.join(there)}",
             )
         raise InvalidInput(

@@ -5,16 +5,18 @@ The meaning stays the same; what comes out is analyzed as if it had been written
 
 import re
 from calendar import monthrange
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from fractions import Fraction
 
 from sqlglot import exp
 
+from hubbub.engines.schema import Key, Table
+from hubbub.sql.output_names import default_name
 from hubbub.sql.parser import PER_ROW
 
-__all__ = ["fold_dates", "rename_functions"]
+__all__ = ["expand_pivots", "fold_dates", "rename_functions"]
 
 _AGGREGATES: dict[str, type[exp.Expr]] = {
     **dict.fromkeys(("var", "variance_samp"), exp.Variance),
@@ -183,3 +185,101 @@ def fold_dates(statement: exp.Expr) -> None:
                 continue
             literal = exp.Literal.string(day.isoformat())
             node.replace(exp.Cast(this=literal, to=exp.DataType.build("DATE")))
+
+
+# PIVOT … ON … USING …
+
+_MAX_PIVOT_COLUMNS = 200
+
+
+def expand_pivots(statement: exp.Expr, tables: Mapping[str, Table]) -> exp.Expr:
+    """DuckDB's PIVOT statements, each as a SELECT with FILTER (WHERE column = value) for each value.
+
+    Without a list of values they are the group keys that are declared of the column: both are public.
+
+    Args:
+        statement: the syntax tree.
+        tables: the tables of the dataset, by their names in lower case.
+    """
+    ctes = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
+    tables = {name: table for name, table in tables.items() if name not in ctes}
+    for node in reversed(list(statement.find_all(exp.Pivot))):
+        select = _expand_pivot(node, tables) if node.args.get("using") or node.args.get("group") else None
+        if select is not None and node is statement:
+            return select
+        if select is not None:
+            node.replace(select)
+    return statement
+
+
+def _expand_pivot(node: exp.Pivot, tables: Mapping[str, Table]) -> exp.Select | None:
+    source, on = node.this, node.expressions
+    if node.args.get("unpivot") or len(on) != 1 or not isinstance(source, (exp.Table, exp.Subquery)):
+        return None
+    column = on[0].this if isinstance(on[0], exp.In) else on[0]
+    if not isinstance(column, exp.Column):
+        return None
+    keys = _keys_of(source, column.name.lower(), tables)
+    values = on[0].expressions if isinstance(on[0], exp.In) else [_literal(key) for key in keys]
+    if not values or any(not isinstance(value, exp.Literal) for value in values):
+        return None
+    calls = node.args.get("using") or [exp.Count(this=exp.Star(), big_int=True)]
+    group = _pivot_groups(node, column.name.lower(), calls)
+    if group is None:
+        return None
+    select = exp.select(*(key.copy() for key in group))
+    for value, call in ((value, call) for value in values for call in calls):
+        is_named = isinstance(call, exp.Alias) or len(calls) > 1
+        name = f"{value.name}_{call.alias or default_name(call)}" if is_named else value.name
+        condition = exp.Where(this=exp.EQ(this=column.copy(), expression=value.copy()))
+        filtered = exp.Filter(this=call.unalias().copy(), expression=condition)
+        select = select.select(exp.alias_(filtered, name, quoted=True))
+    select = select.from_(source.copy())
+    if node.args.get("with_") is not None:
+        select.set("with_", node.args["with_"].copy())
+    return select.group_by(*(key.copy() for key in group)) if group else select
+
+
+def _pivot_groups(node: exp.Pivot, on: str, calls: Sequence[exp.Expr]) -> list[exp.Expr] | None:
+    """What is grouped by: as written, or the columns of a sub-query that are used nowhere else."""
+    group = node.args.get("group")
+    if group is not None:
+        return list(group.expressions)
+    inner = node.this.this
+    if (
+        not isinstance(inner, exp.Select)
+        or inner.is_star
+        or not all(item.alias_or_name for item in inner.expressions)
+    ):
+        return None
+    used = {on, *(column.name.lower() for call in calls for column in call.find_all(exp.Column))}
+    names = [item.alias_or_name for item in inner.expressions if item.alias_or_name.lower() not in used]
+    return [exp.column(exp.to_identifier(name, quoted=True)) for name in names]
+
+
+def _keys_of(source: exp.Expr, name: str, tables: Mapping[str, Table]) -> list[Key]:
+    """The group keys that are declared of a column of a table, or of a sub-query of it; in order."""
+    if isinstance(source, exp.Subquery):
+        inner = source.this
+        if not isinstance(inner, exp.Select) or inner.args.get("joins") or inner.args.get("with_"):
+            return []
+        chosen = [item for item in inner.expressions if item.alias_or_name.lower() == name]
+        clause = inner.args.get("from_")
+        if clause is None or len(chosen) != 1 or not isinstance(chosen[0], exp.Column):
+            return []
+        source = clause.this
+    table = tables.get(source.name.lower()) if isinstance(source, exp.Table) else None
+    columns = [column for column in table.columns if column.name.lower() == name] if table is not None else []
+    keys = [key for column in columns for key in column.keys or ()]
+    if len(keys) > _MAX_PIVOT_COLUMNS:
+        return []
+    texts = sorted(key for key in keys if isinstance(key, str))
+    return [*texts] or [*sorted(key for key in keys if isinstance(key, float))]
+
+
+def _literal(key: Key) -> exp.Expr:
+    """A key as it is written; a number that is whole without a fraction."""
+    if isinstance(key, str):
+        return exp.Literal.string(key)
+    is_number = isinstance(key, float) and key == int(key) >= 0
+    return exp.Literal.number(int(key)) if is_number else exp.Null()  # type: ignore[arg-type] # it is one

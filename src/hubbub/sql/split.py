@@ -22,7 +22,7 @@ from hubbub.sql.expressions import compile_expression
 from hubbub.sql.output_names import choose_name, default_name
 from hubbub.sql.parser import PER_GROUP, PER_ROW
 from hubbub.sql.relations import Relations, Sources, resolve_reference
-from hubbub.sql.released_sql import RELEASED
+from hubbub.sql.released_sql import PUBLIC, RELEASED
 from hubbub.sql.scalar_types import TypedExpression, refuse_ambiguous_names
 
 __all__ = ["SplitStatement", "list_group_keys", "split_statement"]
@@ -96,6 +96,7 @@ class _Splitter:
         self._tables = tables
         columns = (column for table in tables.values() for column in table.columns)
         self._unit_names = {column.name.lower() for column in columns if column.is_unit}
+        self._public = {name.lower() for name, table in tables.items() if table.is_public}
         self._rows_are_units = rows_are_units
         self._accepts = accepts
         self.parts: list[exp.Select] = []
@@ -171,7 +172,16 @@ class _Splitter:
         return not self._accepts(_with_rows(around, names))
 
     def _touches_rows(self, node: exp.Select, names: _Names) -> bool:
-        return any(self._is_row_source(source, names) for source in _sources(node))
+        """True if it reads rows; of public tables only where no released table is beside them."""
+        sources = list(_sources(node))
+        rows = [source for source in sources if self._is_row_source(source, names)]
+        is_beside = len(rows) < len(sources) and all(self._is_public(source, names) for source in rows)
+        return bool(rows) and not is_beside
+
+    def _is_public(self, node: exp.Expr, names: _Names) -> bool:
+        """True for a public table, and for a query of such tables alone."""
+        used = {table.name.lower() for table in node.find_all(exp.Table)}
+        return bool(used) and used <= self._public - {cte.alias.lower() for cte in names.rows}
 
     def _is_row_source(self, source: exp.Expr, names: _Names) -> bool:
         if isinstance(source, exp.Table):
@@ -191,19 +201,18 @@ class _Splitter:
     def _replace_queries(self, rewritten: exp.Expr, node: exp.Expr, names: _Names) -> exp.Expr:
         """The copy of a node with each query inside it replaced by one over released tables."""
         for name, value in node.args.items():
-            if name == "with_":
-                continue
-            if isinstance(value, exp.Expr):
+            if isinstance(value, exp.Expr) and name != "with_":
                 rewritten.set(name, self._replaced(value, names))
             elif isinstance(value, list):
-                rewritten.set(
-                    name,
-                    [self._replaced(part, names) if isinstance(part, exp.Expr) else part for part in value],
+                parts = (
+                    self._replaced(each, names) if isinstance(each, exp.Expr) else each for each in value
                 )
+                rewritten.set(name, list(parts))
         return rewritten
 
     def _replaced(self, node: exp.Expr, names: _Names) -> exp.Expr:
-        if isinstance(node, (exp.Subquery, exp.Select, exp.SetOperation)):
+        is_query = isinstance(node, (exp.Subquery, exp.Select, exp.SetOperation))
+        if is_query and not self._is_public(node, names):
             return self.query(node, names)
         return self._replace_queries(node.copy(), node, names)
 
@@ -422,9 +431,7 @@ class _Block:
         self._lifted += 1
         if self._lifted > _MAX_LIFTED:  # outputs that use one another double each time
             raise RecursionError
-        if isinstance(node, exp.Subquery):
-            return self._splitter.query(node, self._names)
-        if isinstance(node, (exp.Select, exp.SetOperation)):
+        if isinstance(node, (exp.Subquery, exp.Select, exp.SetOperation)):
             return self._splitter.query(node, self._names)
         if isinstance(node, exp.Window):
             rewritten = self._lift_parts(node, with_aliases=with_aliases, skip="this")
@@ -471,13 +478,11 @@ class _Block:
             if isinstance(value, exp.Expr):
                 rewritten.set(name, self._lift(value, with_aliases=with_aliases))
             elif isinstance(value, list):
-                rewritten.set(
-                    name,
-                    [
-                        self._lift(part, with_aliases=with_aliases) if isinstance(part, exp.Expr) else part
-                        for part in value
-                    ],
-                )
+                parts = [
+                    self._lift(part, with_aliases=with_aliases) if isinstance(part, exp.Expr) else part
+                    for part in value
+                ]
+                rewritten.set(name, parts)
         return rewritten
 
     def _key(self, node: exp.Expr) -> int | None:
@@ -535,10 +540,10 @@ def _uses_released(part: exp.Select, names: _Names) -> bool:
 def _refuse_own_names(statement: exp.Expr) -> None:
     """Refuse names that released tables and groupings have here."""
     for each in statement.find_all(exp.Identifier):
-        if each.name.lower().startswith((RELEASED, "_grouping")):
+        if each.name.lower().startswith((RELEASED, PUBLIC, "_grouping")):
             raise Unsupported(
                 f"the name {each.name[:60]!r} is used",
-                why="names that start with _released or _grouping are reserved for released tables",
+                why="names that start with _released, _public or _grouping are reserved for released tables",
                 fix="use another name",
             )
 
@@ -573,15 +578,9 @@ def _aggregates(node: exp.Expr) -> bool:
     """True if an expression has an aggregate or a window outside of sub-queries."""
     if isinstance(node, (exp.Select, exp.SetOperation)):
         return False
-    if _is_aggregate(node) or isinstance(node, exp.Window):
+    if isinstance(node, exp.Window) or _is_aggregate(node):
         return True
-    parts = (
-        part
-        for value in node.args.values()
-        for part in (value if isinstance(value, list) else [value])
-        if isinstance(part, exp.Expr)
-    )
-    return any(_aggregates(part) for part in parts)
+    return any(_aggregates(part) for part in node.iter_expressions())
 
 
 def _column(name: str) -> exp.Expr:
