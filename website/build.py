@@ -149,7 +149,7 @@ def _title(page: Path) -> str:
     return first.removeprefix("# ").replace("`", "").replace('"', "'").strip()
 
 
-def _let_names_break(site: Path) -> None:
+def let_names_break(site: Path) -> None:
     """Long names in tables break behind dots, colons, slashes and underscores, not within words."""
 
     def convert(match: re.Match[str]) -> str:
@@ -176,7 +176,7 @@ def main() -> None:
     if done.returncode or "warning" in words.lower():
         sys.exit(f"the site was not built:\n{words}")
     formulas.put_back(folder / "site")
-    _let_names_break(folder / "site")
+    let_names_break(folder / "site")
     print(folder / "site" / "index.html")
 
 

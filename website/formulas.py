@@ -92,6 +92,7 @@ _SIZES = {"big", "Big", "bigl", "bigr", "Bigl", "Bigr"}
 _BLACKBOARD = {"E": "𝔼", "N": "ℕ", "P": "ℙ", "R": "ℝ", "Z": "ℤ"}
 _ALPHABETS: dict[str, dict[str, str]] = {"mathbb": _BLACKBOARD, "mathrm": {}, "mathtt": {}, "mathbf": {}}
 _MINUS = "<mo>−</mo>"
+_THIN_SPACE = '<mspace width="0.17em"></mspace>'
 _BEFORE_A_SIGN = tuple(f">{html.escape(mark)}</mo>" for mark in "([{,=<>≤≥·+−→∈/")
 _AFTER_A_WORD = {"", *"([{}]),", *(f"\\{name}" for name in (*_SIZES, "left", "right"))}
 _BREAKS = {f"<mo>{mark}</mo>" for mark in ("=", "≤", "≥", "&lt;", "&gt;", "≠", "∼", "≈", "∈", "→", ",")}
@@ -164,12 +165,15 @@ class _Parser:
             first = self._peek()
             if not first:
                 self._fail(f"{until} is missing")
+            is_word = first[1:] in _WORDS | _WORDS_WITH_LIMITS
             item = self._scripted()
             if item == _MINUS and (not collected or collected[-1].endswith(_BEFORE_A_SIGN)):
                 item = item.replace("<mo>", '<mo form="prefix">')  # a sign: no space after it
+            if is_word and collected and not collected[-1].startswith(("<mo", "<mspace")):
+                collected.append(_THIN_SPACE)
             collected.append(item)
-            if first[1:] in _WORDS | _WORDS_WITH_LIMITS and self._peek() not in _AFTER_A_WORD:
-                collected.append('<mspace width="0.17em"></mspace>')
+            if is_word and self._peek() not in _AFTER_A_WORD:
+                collected.append(_THIN_SPACE)
         self._at += 1
         return collected
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "website"))
 
 from api_reference import PACKAGES, list_public_names  # noqa: E402
-from build import OUTSIDE  # noqa: E402
+from build import OUTSIDE, let_names_break  # noqa: E402
 from formulas import FormulaStore, convert_formula  # noqa: E402
 from navigation import list_pages  # noqa: E402
 from pictures import draw_all  # noqa: E402
@@ -131,8 +131,19 @@ def test_signs_words_and_bars_are_spaced_as_in_print():
     assert '<mo form="prefix">−</mo><mi>a</mi>' in convert_formula(r"b(-a)")
     assert "<mo>−</mo><mi>a</mi>" in convert_formula(r"b - a")
     assert '<mi>ln</mi><mspace width="0.17em"></mspace><mn>2</mn>' in convert_formula(r"\ln 2")
-    assert "mspace" not in convert_formula(r"\ln(2)")
+    assert convert_formula(r"2 \ln 2").count("mspace ") == 2
+    assert "mspace" not in convert_formula(r"1 + \ln(2)")
     assert '<mo stretchy="false" lspace="0" rspace="0">|</mo>' in convert_formula("|a|/b")
+
+
+def test_long_names_in_tables_break_between_words(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(
+        "<p><code>a.b</code></p><td><code>hubbub.sql:Plan.run_all</code> a.b <code>.rho</code></td>"
+    )
+    let_names_break(tmp_path)
+    cell = "<code>hubbub.<wbr>sql:<wbr>Plan.<wbr>run_<wbr>all</code> a.b"
+    assert page.read_text() == f"<p><code>a.b</code></p><td>{cell}</td>"
 
 
 @pytest.mark.parametrize("tex", [r"\unknown x", r"\frac{1}{2", r"x_"])
