@@ -1,5 +1,6 @@
 """The Fourier integral against reference values, itself, and sums it cannot know of."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -323,6 +324,18 @@ def test_chernoff_bound_uses_the_best_tilt():
         truth = math.exp(min(0.0, float(power.min())))
         result = FourierAccountant([(NormalLoss(mu_squared), 1)], None).chernoff(epsilon)
         assert truth <= result <= truth * 1.5
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "epsilon"), [(0.0110451570772646, 1.1165535829228506, 0.009441), (0.742, 1.804, 1.3525)]
+)
+def test_an_added_unit_close_to_its_largest_loss_is_enclosed_or_refused(rate, sigma, epsilon):
+    true = one_step(rate, sigma, epsilon, added=True)
+    low, high = 0.0, math.inf
+    with contextlib.suppress(Uncertified):
+        low, high = steps(rate, sigma, 1, added=True).delta(epsilon)
+    assert low <= true * (1 + 1e-8)
+    assert high >= true * (1 - 1e-8)
 
 
 # ---- one step, and two: sums that need no transform

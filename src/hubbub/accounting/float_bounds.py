@@ -31,6 +31,7 @@ Doubles = NDArray[np.float64]
 
 # survives: Where one formula takes over from the other is free: both are good there.
 _MAX_EXPONENT = 700.0
+_TINY = 1e-300
 
 
 class Uncertified(Exception):  # noqa: N818 - a signal between engines, not an error for people
@@ -45,11 +46,10 @@ def log1p(x: Complexes) -> Complexes:
     """
     real, imaginary = x.real, x.imag
     small = np.abs(x) < 0.5
-    with np.errstate(divide="ignore"):
-        # survives: What stands where the other formula is taken is free.
-        size = np.where(
-            small, np.log1p(np.where(small, real * (2 + real) + imaginary**2, 0.0)) / 2, np.log(np.abs(1 + x))
-        )
+    # Of 0, which rounding may give, the logarithm is finite: an infinite one is no number in sums.
+    large = np.log(np.maximum(np.abs(1 + x), _TINY))
+    # survives: What stands where the other formula is taken is free.
+    size = np.where(small, np.log1p(np.where(small, real * (2 + real) + imaginary**2, 0.0)) / 2, large)
     out: Complexes = size + 1j * np.arctan2(imaginary, 1 + real)
     return out
 

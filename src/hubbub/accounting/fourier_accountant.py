@@ -538,19 +538,22 @@ class FourierAccountant:
         )
         c = tilt * np.exp(np.linspace(-2.0, 3.5, 17))
         factor = c * np.log(c) - (1 + c) * np.log1p(c) - c * epsilon
-        # A narrower division leaves more outcomes above, but their transform decays later.
+        # A narrower division leaves more outcomes above, but their transform decays later: the widest of the
+        # highest.
+        chosen: list[tuple[int, Window, float]] = []
         for width in (law.split_width, law.split_width / 3, law.split_width / 10):
             at = np.array([law.outcome(level - law.tops) for level in levels]) - 2 * width
             at = np.minimum(at, 1 + 2 * tilt + 8 * law.sigmas)
             power = np.nan_to_num(law.moments_below(c, at[:, 0], float(width[0])), nan=np.inf) + factor
             enough = np.flatnonzero(power.min(axis=1) < log_delta - MARGIN)
             if enough.size:
-                below = Window(at[enough[0]], width)
-                best = float(c[power[enough[0]].argmin()])
-                with contextlib.suppress(Uncertified):
-                    moment = self.moment(best, below)
-                    if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
-                        return below, (best, moment)
+                first = int(enough[0])
+                chosen.append((first, Window(at[first], width), float(c[power[first].argmin()])))
+        for _, below, best in sorted(chosen, key=lambda one: one[0]):
+            with contextlib.suppress(Uncertified):
+                moment = self.moment(best, below)
+                if log_chernoff(epsilon, best, moment) < log_delta - MARGIN + 4:
+                    return below, (best, moment)
         return None
 
 

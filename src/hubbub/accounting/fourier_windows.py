@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hubbub.accounting.float_bounds import Uncertified
+
 if TYPE_CHECKING:
     from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
-__all__ = ["TAIL_DEVIATIONS", "ShiftedLines", "Window", "legendre_rule", "normal_cdf"]
+__all__ = ["TAIL_DEVIATIONS", "ShiftedLines", "Window", "even_nodes", "legendre_rule", "normal_cdf", "polar"]
 
 Complexes = NDArray[np.complex128]
 Doubles = NDArray[np.float64]
@@ -32,6 +34,8 @@ _PER_UNIT, _TERMS = 256, 10
 _FEW = 400
 _LEAST, _MOST = -37.25, 8.5
 """Below, Φ is close to underflow; above, it is 1 to half a unit."""
+_TINY = -37.0
+"""Below, Φ(a) is at most e^(−a²/2), and its double may have few digits, or be 0."""
 
 
 def normal_cdf(x: Doubles) -> Doubles:
@@ -81,10 +85,21 @@ class Window:
         """The share of outcomes x that lies below, one row for each step."""
         return normal_cdf((self.at[:, None] - x) / self.width[:, None])
 
+    def log_below(self, x: Doubles) -> Doubles:
+        """Ln of the share below; an upper bound of it where the share is a tiny number."""
+        away = (self.at[:, None] - x) / self.width[:, None]
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.where(away < _TINY, -away * away / 2, np.log(normal_cdf(away))))
+
+    def log_tiny(self, x: Doubles) -> Doubles:
+        """The same where the share is so tiny that its digits may be lost; −∞ elsewhere."""
+        away = (self.at[:, None] - x) / self.width[:, None]
+        return np.asarray(np.where(away < _TINY, -away * away / 2, -np.inf))
+
     def units(self, x: Doubles) -> Doubles:
-        """How many units a share below may be off: as many as the square of its distance, and more."""
+        """How many units a share below may be off, and its logarithm: as its distance squared, and more."""
         away = np.minimum(0.0, (self.at[:, None] - x) / self.width[:, None])
-        return np.asarray(16 + 4 * away**2)
+        return np.asarray(32 + 10 * away**2)
 
     def shares(self, x: Doubles, y: Doubles) -> tuple[Complexes | Doubles, Complexes | Doubles]:
         """The shares below and above at x + iy, neither as the difference of the other from 1."""
@@ -193,11 +208,18 @@ class ShiftedLines:
         # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         log = power + decay + 1e-9 * (1 + np.abs(power) + np.abs(decay))
         log = log + (turn * s) ** 2 / 2 - np.log(s * math.sqrt(2 * math.pi))
+        if near is not None and not law.added:
+            # Above a division a large tilt and the share are bounded together: either is huge by itself.
+            both = _largest_beside((1 + tilt) * log_ratio, edges, s, near)
+            both = both + decay + ((turn * s) ** 2 + (turn * s**2 / near.width[:, None]) ** 2) / 2
+            both = both - np.log(s * math.sqrt(2 * math.pi)) + 1e-9
         self._height = _with_tails(log)
         # Beyond the last edges the density falls at least like e^(−9.5·|x|/σ) from that of the last cell.
         self._width = np.concatenate([s / TAIL_DEVIATIONS, right - left, s / TAIL_DEVIATIONS], axis=1)
         if near is not None:
             self._height = self._height + self.below(near)
+            if not law.added:
+                self._height[..., 1:-1] = np.minimum(self._height[..., 1:-1], both)
         with np.errstate(divide="ignore"):
             self.log = self._height + np.log(self._width)
 
@@ -216,8 +238,7 @@ class ShiftedLines:
         """
         turn = (self.v * self._law.sigmas**2 / window.width)[:, :, None]
         mirrored = 2 * window.at[:, None] - self._edges
-        with np.errstate(divide="ignore"):
-            own, other = np.log(window.below(self._edges)), np.log(window.below(mirrored))
+        own, other = window.log_below(self._edges), window.log_below(mirrored)
         if sign < 0:
             own, other = other, own
         growth = turn * turn / 2
@@ -276,6 +297,27 @@ class ShiftedLines:
         return _log_sum(self._height[..., outer] + np.log(self._width[:, outer] + step[:, None])) + 1e-9
 
 
+def even_nodes(low: Doubles, high: Doubles, count: int) -> tuple[Doubles, Doubles]:
+    """Evenly spaced nodes from at most `low` to at least `high`, and their distance, all without rounding.
+
+    Distances have 29 bits and nodes are multiples of them.
+    """
+    mantissa, power = np.frexp((high - low) / (count - 1))
+    step = np.ldexp(np.ceil(mantissa * 2.0**29), power - 29)
+    first = np.floor(low / step)
+    if not np.abs(first).max() + count < 1 << 23:
+        raise Uncertified
+    # One more, as the first may lie below.
+    return (first[:, None] + np.arange(count + 1.0)) * step[:, None], step
+
+
+def polar(real: Doubles, share: Doubles, v: Doubles) -> tuple[Doubles, Doubles]:
+    """ln|r| and arg r at x + ivσ², from ln r and the chance of having been sampled at x."""
+    rest = np.maximum(0.0, 1 - share)
+    size = real + np.log1p(-4 * share * rest * np.sin(v / 2) ** 2) / 2
+    return size, np.arctan2(share * np.sin(v), rest + share * np.cos(v))
+
+
 def _with_tails(cells: Doubles) -> Doubles:
     """The first and the last cell once more, for the tails beyond them."""
     return np.concatenate([cells[..., :1], cells, cells[..., -1:]], axis=-1)
@@ -301,6 +343,18 @@ def _largest_convex(power: Doubles, edges: Doubles, s: Doubles) -> Doubles:
         slope = np.where(right > left, (power[:, 1:] - power[:, :-1]) / (right - left), 0.0)
     x = np.clip(slope * s * s, left, right)
     return np.asarray(power[:, :-1] + slope * (x - left) - x * x / (2 * s * s))
+
+
+def _largest_beside(power: Doubles, edges: Doubles, s: Doubles, near: Window) -> Doubles:
+    """The same, with −(x − at)²/2w² for ln of the share below a division; ∞ in cells not above it."""
+    left, right = edges[:, :-1], edges[:, 1:]
+    at, w = near.at[:, None], near.width[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.where(right > left, (power[:, 1:] - power[:, :-1]) / (right - left), 0.0)
+    x = np.clip((slope + at / (w * w)) / (1 / (s * s) + 1 / (w * w)), left, right)
+    terms = (power[:, :-1], slope * (x - left), -x * x / (2 * s * s), -((x - at) ** 2) / (2 * w * w))
+    size = sum(np.abs(term) for term in terms)
+    return np.asarray(np.where(left >= at, sum(terms) + 1e-12 * size, np.inf))
 
 
 def _largest_concave(power: Doubles, slope: Doubles, edges: Doubles, s: Doubles) -> Doubles:

@@ -184,15 +184,39 @@ def minorant(law: SubsampledGaussians, nodes: QuadratureNodes, near: Window | No
 def _total_variation(law: SubsampledGaussians, nodes: QuadratureNodes) -> Doubles:
     """An upper bound of the total variation of each tilted loss's density; infinite if unknown.
 
-    Between two points its logarithm rises above both by no more than gap²/8σ².
+    Its logarithm is concave in x if a unit is added at a tilt of 1 or more; else it rises between two points
+    above both by no more than gap²/8σ².
     """
-    s2 = (law.sigmas**2)[:, None]
-    low, high = -1.0 - (nodes.tilt if law.added else 0.0), 0.0 if law.added else 1.0 + nodes.tilt
-    gap = (high - low) / 512
-    x = np.broadcast_to(low + gap * np.arange(513), (law.sigmas.size, 513))
+    s2, tilt = (law.sigmas**2)[:, None], nodes.tilt
+    is_concave = law.added and tilt >= 1
+    if is_concave:
+        x, more = _hilltop(law, tilt)
+    else:
+        low, high = -1.0 - (tilt if law.added else 0.0), 0.0 if law.added else 1.0 + tilt
+        gap = (high - low) / 512
+        x = np.broadcast_to(low + gap * np.arange(513), (law.sigmas.size, 513))
+        more = gap**2 / (8 * s2[:, 0])
     log_ratio = law.log_ratio(x)
     share = np.log(law.rates)[:, None] + (x - 0.5) / s2 - log_ratio
     with np.errstate(divide="ignore", over="ignore"):
-        highest = (law.log_density(x, nodes.tilt, log_ratio) - share).max(axis=1) - nodes.moments
+        highest = (law.log_density(x, tilt, log_ratio) - share).max(axis=1) - nodes.moments
         # Two hills at most, and they lie within these points.
-        return np.asarray(4 * np.exp(highest + np.log(s2[:, 0]) + gap**2 / (8 * s2[:, 0])) * (1 + 1e-9))
+        hills = 2 if is_concave else 4
+        return np.asarray(hills * np.exp(highest + np.log(s2[:, 0]) + more) * (1 + 1e-9))
+
+
+def _hilltop(law: SubsampledGaussians, tilt: float) -> tuple[Doubles, Doubles]:
+    """About where the density of an added unit's tilted loss is largest, and how much its ln may rise."""
+    s2 = (law.sigmas**2)[:, None]
+
+    def slope(x: Doubles) -> Doubles:
+        return np.asarray((1 - tilt) * law.share(x, law.log_ratio(x)) - 1 - x)
+
+    low, high = np.full_like(s2, -1 - tilt), np.zeros_like(s2)
+    # survives: How close it comes is free: what lies between is counted.
+    for _ in range(60):
+        middle = (low + high) / 2
+        rises = slope(middle) > 0
+        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
+    rise = np.maximum(0.0, slope(low)) + 1e-9 * (1 + tilt)
+    return low, (rise * (high - low) / s2)[:, 0] + 1e-9

@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
-from hubbub.accounting.fourier_windows import TAIL_DEVIATIONS, ShiftedLines, Window, normal_cdf
+from hubbub.accounting.fourier_windows import (
+    TAIL_DEVIATIONS,
+    ShiftedLines,
+    Window,
+    even_nodes,
+    normal_cdf,
+    polar,
+)
 from hubbub.accounting.rotations import DIRECT, block_products, rotations
 
 __all__ = ["QuadratureNodes", "SubsampledGaussians"]
@@ -164,6 +171,10 @@ class SubsampledGaussians:
             count = int(np.ceil(((high - low) / step).max())) + 1
             if count <= _MAX_SCAN_NODES and count * last * s.size <= 1 << 23:
                 break
+        else:
+            # So many nodes are never summed, for any tilt.
+            if count > _MAX_NODES_PER_STEP:
+                raise Uncertified
         step = (high - low) / (count - 1)
         x = low[:, None] + step[:, None] * np.arange(count)
         weight = np.log(step / (s * math.sqrt(2 * math.pi)))[:, None] - x * x / (2 * (s * s)[:, None])
@@ -177,11 +188,25 @@ class SubsampledGaussians:
         out = np.full((at.size, tilts.size), np.inf)
         with np.errstate(divide="ignore"):
             shares = np.log(normal_cdf((at[:, None] - x) / width))
-        for row, share in zip(out, shares, strict=True):
+        peaks = self._peak_beyond(0, 1 + tilts[:last], at[:, None], width)
+        for row, share, beyond in zip(out, shares, peaks, strict=True):
             whole = power + share
             peak = whole.max(axis=1)
-            row[:last] = float(self.counts[0]) * (np.log(np.exp(whole - peak[:, None]).sum(axis=1)) + peak)
+            moment = np.log(np.exp(whole - peak[:, None]).sum(axis=1)) + peak
+            moment[beyond > moment - NEGLIGIBLE] = np.inf
+            row[:last] = float(self.counts[0]) * moment
         return out
+
+    def _peak_beyond(self, row: int, exponents: Doubles, at: Doubles | float, width: float) -> Doubles:
+        """About the largest log density far above a division, at some tilts: one that counts is of no use."""
+        v, w = self.sigmas[row] ** 2, width**2
+        rise = 0.0 if self.added else exponents
+        # There the ratio is about q·e^u: the top of a parabola.
+        far = np.maximum(at + 16 * width, (rise / v + at / w) / (1 / v + 1 / w))
+        ratio = log_mixture((far - 0.5) / v, self.rates[row])
+        return np.asarray(
+            (-ratio if self.added else ratio) * exponents - far**2 / (2 * v) - (far - at) ** 2 / (2 * w)
+        )
 
     def cumulants(self, tilts: Doubles, near: Window | None) -> Doubles:
         """K, K′ and K″ of all steps together at rising tilts, unproved; at fewer where that takes long."""
@@ -209,11 +234,7 @@ class SubsampledGaussians:
                 excess = np.exp(weight[k]) * np.expm1(np.minimum(power[small], 600.0))
                 moment[small] = np.log1p(excess.sum(axis=1) - missing[k])
             if near is not None:
-                # A tilt at which outcomes far beyond the window count is of no use.
-                far = near.at[k] + near.width[k] * 16 * 1.1 ** np.arange(120.0)
-                ratio = log_mixture((far - 0.5) / s[k] ** 2, self.rates[k])
-                fall = -(far**2) / (2 * s[k] ** 2) - ((far - near.at[k]) / near.width[k]) ** 2 / 2
-                most = (exponents[:, None] * (-ratio if self.added else ratio) + fall).max(axis=1)
+                most = self._peak_beyond(k, exponents, float(near.at[k]), float(near.width[k]))
                 moment[most > moment - 100] = np.inf
             mean = chance @ loss[k] / total
             square = chance @ (loss[k] ** 2) / total
@@ -272,7 +293,7 @@ class SubsampledGaussians:
             return None
         if count > _MAX_NODES_PER_STEP or count * s.size > MAX_NODES:
             raise Uncertified
-        x, step = _even_nodes(low, high, count)
+        x, step = even_nodes(low, high, count)
         size = (growth - 2 * math.pi * v * s * s / step).min(axis=0) + math.log(4.01)
         small = (1 + tilt) * np.abs(self.log_ratio(x)).max(axis=1) < 500
         return QuadratureNodes(
@@ -354,7 +375,7 @@ class SubsampledGaussians:
         count = int(min(1e9, np.ceil(((high - low) / step).max()))) + 2
         if count > _MAX_NODES_PER_STEP or count * s.size > MAX_NODES:
             raise Uncertified
-        x, step = _even_nodes(low, high, count)
+        x, step = even_nodes(low, high, count)
         # Two lines, and twice: that the normal law sums to 1 is used, too.
         fall = 2 * math.pi * strip * s * s / step - math.log(4.01)
         beyond = lines.log_beyond(step)[edges].max(axis=0)
@@ -410,8 +431,7 @@ class QuadratureNodes:
         # By how many units a weight is off, but for its power.
         # survives: How much is allowed for rounding is free, if it is some units more than is lost.
         units = 5 * x * x / (s * s)[:, None] + 12 * np.abs(log_step)
-        if near is not None:
-            units = units + near.units(x)
+        units = units if near is None else units + near.units(x)
         size = units + abs(exponent) * law.ratio_units(log_ratio) + 4 * np.abs(power)
         rounding = 4 * np.abs(self.moments) + (self.chance * (size + 160)).sum(axis=1)
         small = small & (np.abs(self.moments) < 1.5)
@@ -422,9 +442,8 @@ class QuadratureNodes:
         if not np.isfinite(self.moments).all():
             raise Uncertified
         self.moment = math.fsum(law.counts * self.moments)
-        loss = law.loss(log_ratio)
-        self.mean = (self.chance * loss).sum(axis=1)
-        self.variance = (self.chance * (loss - self.mean[:, None]) ** 2).sum(axis=1)
+        self.mean = (self.chance * law.loss(log_ratio)).sum(axis=1)
+        self.variance = (self.chance * (law.loss(log_ratio) - self.mean[:, None]) ** 2).sum(axis=1)
         self._weigh(turn, log_weight, near, size)
         with np.errstate(over="ignore", under="ignore"):
             # Beyond the nodes both laws fall at least like e^(−9.5·|x|/σ) from what they are at the last.
@@ -432,6 +451,9 @@ class QuadratureNodes:
             base = np.zeros(s.size)
             if log_beyond is not None:
                 beyond, base = 4 * np.exp(log_beyond - self.moments), self.moments
+            # Where shares are tiny their digits are lost, but a large tilt may count them.
+            if near is not None:
+                beyond += np.exp(power + log_weight + near.log_tiny(x) - self.moments[:, None]).sum(axis=1)
             self.lost, lost_above = (np.exp(log - base) + beyond for log in log_error)
         # Nodes that miss part of the distribution are of no use.
         if not self.lost.max() < MAX_LOST:
@@ -440,8 +462,8 @@ class QuadratureNodes:
         self.above: Complexes | Doubles | None = None
         if below is not None:
             self._divide(below, turn, lost_above)
-        units = np.abs(self.weight) * self._size
-        self.absolute, self._most = (units * self._away).sum(axis=1), 2 * units.sum(axis=1)
+        size = np.abs(self.weight) * self._size
+        self.absolute, self._most = (size * self._away).sum(axis=1), 2 * size.sum(axis=1)
         self._phase = float(law.counts @ (np.abs(self.weight) * self._swing).sum(axis=1))
 
     @property
@@ -462,7 +484,7 @@ class QuadratureNodes:
             # survives: How much is allowed for rounding is free, if it is some units more than is lost.
             more = share * (4 * law.share_units(x, real) + 100)
             units = units + more
-            real, self.angle = _polar(real, share, turn[:, None])
+            real, self.angle = polar(real, share, turn[:, None])
             power = exponent * (real + 1j * side * self.angle)
             power = power + log_weight + ((turn * s) ** 2 / 2)[:, None] - 1j * side * turn[:, None] * x
             self.weight = np.exp(power - self.moments[:, None])
@@ -565,20 +587,6 @@ class QuadratureNodes:
         return min(2.0, self.above_mass) * total + self._above_error + _UNIT * np.abs(t) * self._above_phase
 
 
-def _even_nodes(low: Doubles, high: Doubles, count: int) -> tuple[Doubles, Doubles]:
-    """Evenly spaced nodes from at most `low` to at least `high`, and their distance, all without rounding.
-
-    Distances have 29 bits and nodes are multiples of them.
-    """
-    mantissa, power = np.frexp((high - low) / (count - 1))
-    step = np.ldexp(np.ceil(mantissa * 2.0**29), power - 29)
-    first = np.floor(low / step)
-    if not np.abs(first).max() + count < 1 << 23:
-        raise Uncertified
-    # One more, as the first may lie below.
-    return (first[:, None] + np.arange(count + 1.0)) * step[:, None], step
-
-
 def _small_moments(
     log_weight: Doubles, power: Doubles, units: Doubles, missing: Doubles, rates: Doubles
 ) -> tuple[Doubles, Doubles]:
@@ -589,10 +597,3 @@ def _small_moments(
     rounding = (np.abs(share) * lost).sum(axis=1) + 2.0**12 * missing
     # Where far outcomes are missing, K may be as low as −1.5, and ln(1 + y) off by more than y is.
     return np.log1p(share.sum(axis=1) - missing), rounding * np.where(missing > 0, 5, 1)
-
-
-def _polar(real: Doubles, share: Doubles, v: Doubles) -> tuple[Doubles, Doubles]:
-    """ln|r| and arg r at x + ivσ², from ln r and the chance of having been sampled at x."""
-    rest = np.maximum(0.0, 1 - share)
-    size = real + np.log1p(-4 * share * rest * np.sin(v / 2) ** 2) / 2
-    return size, np.arctan2(share * np.sin(v), rest + share * np.cos(v))

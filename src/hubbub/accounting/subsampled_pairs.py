@@ -202,9 +202,9 @@ def bound_rounding(
             return None
         mu = 1 / s
         y = mu + reach
-        share = q / (1 - q) * math.exp(min(700.0, mu * y - mu * mu / 2))
+        share = math.exp(min(0.0, math.log(q) - math.log1p(-q) + mu * y - mu * mu / 2))
         turn = _ULPS * (1 + mu * y + mu * mu)
-        total += 1.05 * count * (2 * _ULPS * q + min(1.0, share) * turn)
+        total += 1.05 * count * (2 * _ULPS * q + share * turn)
     return total if total <= _MAX_SHIFT else None
 
 
