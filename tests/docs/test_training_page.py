@@ -53,9 +53,10 @@ def test_dataset_is_given_a_padding_example(outputs_of):
     names["trainer"].run(progress=False)
 
 
-def test_cost_of_a_run_is_known_before_training(outputs_of):
-    names = outputs_of("seen = ")
-    assert names["seen"].epsilon(1e-5) >= names["trainer"].epsilon(1e-5)
+def test_a_run_is_charged_before_other_questions(outputs_of):
+    names = outputs_of("trainer.charge()")
+    assert [receipt.what for receipt in names["account"].receipts] == ["training, 100 steps", "a count"]
+    assert names["account"].spent().epsilon <= 1.05
 
 
 def test_patients_are_units_and_share_the_budget_of_queries(outputs_of):

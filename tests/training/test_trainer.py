@@ -210,6 +210,38 @@ def test_training_and_queries_spend_from_one_account():
     assert 1 < account.epsilon(1e-5) <= 5
 
 
+def test_a_run_that_is_charged_before_other_questions_costs_its_own_epsilon():
+    budget = Budget(1, 1e-5)
+    account = InMemoryAccount(budget)
+    trainer = run(account=account, noise_multiplier=None, budget=Budget(Fraction(97, 100), 1e-5))
+    trainer.charge()
+    trainer.charge()
+    assert "charged, not started" in repr(trainer)
+    for _ in range(20):
+        account.charge("a count", PrivacyLoss.gaussian(0.01))
+    trainer.run(progress=False)
+    assert [receipt.what for receipt in account.receipts] == [f"training, {STEPS} steps", *["a count"] * 20]
+    assert account.spent().epsilon <= 1
+    # After as many questions, the same run does not fit.
+    late = InMemoryAccount(budget)
+    for _ in range(20):
+        late.charge("a count", PrivacyLoss.gaussian(0.01))
+    with pytest.raises(BudgetExceeded):
+        late.charge("a run", trainer.privacy_loss)
+
+
+def test_charging_beforehand_needs_an_account_and_a_run_of_ones_own(tmp_path):
+    with pytest.raises(InvalidInput, match="no account"):
+        run(account=None).charge()
+    first = run(account=InMemoryAccount(Budget(50, 1e-5, allow_large_epsilon=True)))
+    next(iter(first))
+    first.save(tmp_path / "run.checkpoint")
+    second = run(account=InMemoryAccount(Budget(50, 1e-5, allow_large_epsilon=True)))
+    second.charge()
+    with pytest.raises(InvalidInput, match="charged"):
+        second.resume(tmp_path / "run.checkpoint")
+
+
 def test_noise_is_noise_multiplier_times_clipping_norm():
     """No data: what is left is noise. False alarm: below 1e-9, by the normal law's 6.2 deviations."""
     model = nn.Linear(50, 40)

@@ -172,7 +172,7 @@ class SubsampledGaussians:
             if count <= _MAX_SCAN_NODES and count * last * s.size <= 1 << 23:
                 break
         else:
-            # So many nodes are never summed, for any tilt.
+            # A sum of that length is left to others at any tilt.
             if count > _MAX_NODES_PER_STEP:
                 raise Uncertified
         step = (high - low) / (count - 1)

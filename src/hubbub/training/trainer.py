@@ -191,7 +191,8 @@ class Trainer:
         return self.schedule.noise_multiplier(step)
 
     def __repr__(self) -> str:
-        state = f"{self.step} done" if self._is_started else "not started"
+        waiting = "charged, not started" if self.is_paid else "not started"
+        state = f"{self.step} done" if self._is_started else waiting
         return (
             f"Trainer({self.steps} steps ({state}), {self.schedule.sampler}, "
             f"lot size {self.schedule.lot_size}, noise multiplier {format_down(self.noise_multiplier(), 4)}, "
@@ -230,6 +231,21 @@ class Trainer:
                 self._step += 1
                 self._take_step(self._step - 1)
             yield self._step
+
+    def charge(self) -> None:
+        """Charge the account for the whole run now; its steps may follow later, after other questions.
+
+        A run that an account is charged for first needs exactly its own ε (docs/budgets.md).
+        """
+        self._refuse_forks()
+        if self._account is None:
+            raise InvalidInput(
+                "the trainer has no account",
+                why="there is nothing to charge",
+                fix="make the trainer with the account of the other questions: account=",
+            )
+        with self._lock:
+            self._pay()
 
     def run(self, *, progress: bool = True) -> Release[dict[str, Tensor]]:
         """Take all steps, with a progress bar of steps, ε and time, and return the release."""
@@ -317,10 +333,10 @@ class Trainer:
         """
         self._refuse_forks()
         with self._lock:
-            if self._is_started:
+            if self._is_started or self.is_paid:
                 raise InvalidInput(
-                    "this run has begun",
-                    why="its steps would be repeated",
+                    "this run has begun, or was charged",
+                    why="its steps would be repeated, or another run's be taken for its charge",
                     fix="make a new trainer with make_private(…), and resume that",
                 )
             self._refuse_changes()
@@ -343,12 +359,17 @@ class Trainer:
 
     def _start(self) -> None:
         if not self._is_started:
-            self._refuse_changes()
             if self._account is not None:
-                self.charge_key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
-                self._charge(self._charge_text, self.privacy_loss, self.charge_key)
-                self.is_paid = True
+                self._pay()
+            self._refuse_changes()
             self._is_started = True
+
+    def _pay(self) -> None:
+        if not self.is_paid:
+            self._refuse_changes()
+            self.charge_key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
+            self._charge(self._charge_text, self.privacy_loss, self.charge_key)
+            self.is_paid = True
 
     @property
     def _charge_text(self) -> str:
