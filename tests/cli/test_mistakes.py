@@ -70,6 +70,7 @@ query visits.parquet {COUNT} --unit patient --epsilon 1 --confidence 95
 {ASK.replace(COUNT, "'SELECT AVG(price) FROM visits'")}
 {ASK.replace(COUNT, "'SELECT AVG(cost) FROM visits'")} --rows-per-unit 1
 {ASK.replace(COUNT, "'SELECT AVG(region) FROM visits'")}
+{ASK.replace(COUNT, "'SELECT COUNT(*) FROM visits WHERE cost > 5'").replace("visits.parquet", "visits.csv")}
 {ASK.replace(COUNT, "'SELECT FOO(cost) FROM visits'")}
 {ASK.replace(COUNT, "'SELECT STRING_AGG(region) FROM visits'")}
 {ASK.replace(COUNT, "'SELECT COUNT(*) FROM visits WHERE region = " + '"North"' + "'")}

@@ -313,7 +313,9 @@ def restore(
     """
     if bool(spent_since) == nothing_since:
         raise InvalidInput(
-            "neither or both of --spent-since and --nothing-since are given",
+            "both --spent-since and --nothing-since are given"
+            if spent_since
+            else "neither --spent-since nor --nothing-since is given",
             why="a copy does not know later charges, and would spend them once more",
             fix="pass --spent-since EPSILON, or --nothing-since",
         )

@@ -102,7 +102,7 @@ def error(
     """
     if bool(epsilon) == bool(within):
         raise InvalidInput(
-            "neither or both of --epsilon and --within are given",
+            "both --epsilon and --within are given" if epsilon else "neither --epsilon nor --within is given",
             why="each determines the other",
             fix="give exactly one of --epsilon and --within",
         )

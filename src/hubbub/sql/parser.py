@@ -236,7 +236,7 @@ def parse(text: str) -> tuple[exp.Expr, Options]:
     except (sqlglot.errors.SqlglotError, RecursionError) as problem:
         statements = _parse_top(plain)
         if not statements:
-            raise _syntax(problem) from None
+            raise _syntax(problem, plain) from None
     if len(statements) != 1:
         raise InvalidInput(
             "there is not exactly one statement", why="one query is one plan", fix="write one SELECT"
@@ -306,11 +306,16 @@ def _check_number(text: str) -> None:
         ) from None
 
 
-def _syntax(problem: Exception) -> InvalidInput:
+def _syntax(problem: Exception, text: str) -> InvalidInput:
     where = ""
     if isinstance(problem, sqlglot.errors.ParseError) and problem.errors:
-        line, column = problem.errors[0].get("line"), problem.errors[0].get("col")
-        where = f" near line {line}, column {column}"
+        first = problem.errors[0]
+        token = str(first.get("highlight") or "")[:20]
+        where = f" at {token!r}" if token.strip() else ""
+        where += f", line {first.get('line')}, column {first.get('col')}"
+    begins = text.lstrip("( \n\t").upper().startswith(("SELECT", "WITH", "FROM", "--", "/*"))
     return InvalidInput(
-        f"the SQL cannot be read{where}", why="it is not a statement", fix="correct its syntax"
+        f"the SQL cannot be read{where}",
+        why="it is not a statement",
+        fix="correct its syntax" if begins else "begin with SELECT, as SELECT COUNT(*) AS n FROM visits",
     )

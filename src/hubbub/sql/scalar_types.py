@@ -42,7 +42,8 @@ __all__ = [
 ]
 
 MAX_TEXT_LENGTH = 1 << 16
-
+_DECLARED = {Kind.NUMBER, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP}
+"""Kinds of which texts may be."""
 
 _COUNT_MARK = "hubbub nodes"
 """The name under which a syntax tree stores the number of its nodes."""
@@ -299,6 +300,14 @@ def parenthesize(sql: exp.Expr) -> exp.Expr:
 
 def unify_kinds(left: TypedExpression, right: TypedExpression) -> tuple[TypedExpression, TypedExpression]:
     """Convert both to one kind, or refuse."""
+    for text, other in ((left, right), (right, left)):
+        if text.column is not None and text.kind is Kind.TEXT and other.kind in _DECLARED:
+            name, kind = text.column.name, other.kind
+            raise InvalidInput(
+                f"{name} is a text here, and is combined with a {kind.value}",
+                why="types are never guessed from the rows",
+                fix=f"declare {name} as {kind.value}, or write CAST({name} AS {SQL_TYPES[kind]})",
+            )
     if left.kind is right.kind:
         if left.kind is Kind.OPAQUE and not (left.is_literal or right.is_literal):
             raise unknown_type_compared()
