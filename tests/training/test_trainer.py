@@ -361,6 +361,12 @@ def test_a_training_loop_needs_three_changed_lines():
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.9**STEPS)
 
 
+def test_progress_bars_learn_how_many_steps_are_left():
+    trainer = run()
+    assert [len(trainer), *(len(trainer) for _ in trainer)] == [*range(STEPS, -1, -1)]
+    assert trainer
+
+
 def test_frozen_parameters_stay_and_are_not_charged_for():
     model = net()
     model[0].requires_grad_(False)

@@ -49,7 +49,7 @@ _OF_A_RELEASE = {
     "answer stored",
 }
 _UNCHECKED = (
-    "that nothing is missing, and entries, analysts' budgets and other windows are so: this takes --ledger",
+    "that nothing is missing; questions, plans, analysts, accesses and other windows: this takes --ledger",
     "that the mechanisms ran as stated, on the rows of these people: this takes the machine and its code",
     "what the owner states: names, purposes, who is trusted, how bounds and limits were chosen",
 )

@@ -247,6 +247,14 @@ class Trainer:
         with self._lock:
             self._pay()
 
+    def __len__(self) -> int:
+        """Return how many steps are left: what progress bars such as tqdm ask before they begin."""
+        return self.steps - self.step
+
+    def __bool__(self) -> bool:
+        """A finished trainer is one, too."""
+        return True
+
     def run(self, *, progress: bool = True) -> Release[dict[str, Tensor]]:
         """Take all steps, with a progress bar of steps, ε and time, and return the release."""
         if not progress:
