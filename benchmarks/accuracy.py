@@ -60,6 +60,8 @@ USERS = {
     "rows by group": "SELECT g, COUNT(*) AS v FROM t GROUP BY g",
 }
 QUESTIONS = [*NUMBERS, *KEYS, *USERS]
+SAME_NOISE = ("count", "sum", *KEYS, *USERS)
+"""Questions that all tools answer with the same noise at the same scale: equal errors are the floor."""
 FINE = 0.005
 """An error below this is none: half of the last digit that values have."""
 OURS = ("hubbub", "hubbub, bound estimated", "hubbub, with intervals", "hubbub, non-negative")
@@ -183,9 +185,14 @@ def show_cells(question: str, cells: list[Cell]) -> None:
 def targets(cells: list[Cell]) -> list[Target]:
     worse = sum(cell.is_worse for cell in cells)
     mean = mean_ratio(cells)
+    others = [cell for cell in cells if cell.question not in SAME_NOISE]
+    where = mean_ratio(others)
     return [
         Target("cells worse than 1.1× the best peer", "0", f"{worse} of {len(cells)}", met=not worse),
         Target("geometric mean over the best peer", "≤ 0.67", f"{mean:.2f}", met=mean <= 0.67),
+        Target(
+            f"… of {len(others)} cells where mechanisms differ", "≤ 0.67", f"{where:.2f}", met=where <= 0.67
+        ),
     ]
 
 

@@ -295,8 +295,10 @@ class Dataset(SynopsisPlanning):
         """Measure once how many rows and groups units have: later queries read their limits from it.
 
         The released table states a limit for each, as a single count with ε = 1 would choose it; each later
-        query chooses its own. With a ledger the histograms are kept, otherwise for this dataset object. An
-        analyst who asks for the same limits as the owner pays from her own budget, and the account nothing.
+        query chooses its own, or searches where its ε is so large that it sees more. If limits are measured
+        again, the histogram with the least noise is used. With a ledger all are kept, otherwise for this
+        dataset object. An analyst who asks for the same limits as the owner pays from her own budget, and
+        the account nothing.
 
         Args:
             epsilon: The privacy cost of all histograms together.
