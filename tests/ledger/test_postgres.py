@@ -34,6 +34,8 @@ def roles(database):
             database.attack(f"CREATE ROLE {name} LOGIN")
             store_of(ledger).grant_role(name, role)
             store_of(ledger).grant_role(name, role)  # twice is once
+        with pytest.raises(LedgerFailed, match="no such role"):
+            store_of(ledger).grant_role("nobody", "reader")
         database.attack("CREATE ROLE eve LOGIN")
     yield database
     for name in ("rita", "sven", "eve"):

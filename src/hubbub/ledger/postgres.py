@@ -310,6 +310,12 @@ def _store_error(problem: BaseException) -> LedgerFailed:
             why="it was not admitted, or only as a reader",
             fix="ask the ledger's owner: hubbub ledger admit ROLE --role spender",
         )
+    if type(problem).__name__ == "UndefinedObject":
+        return LedgerFailed(
+            "the database has no such role",
+            why="only a role of the database can be admitted",
+            fix="make it first, as CREATE ROLE rita LOGIN",
+        )
     return LedgerFailed(
         f"the ledger's database cannot be used ({type(problem).__name__})",
         why="nothing runs unless its charge is committed",
