@@ -155,10 +155,27 @@ def test_a_run_needs_its_tight_epsilon():
 
 def test_a_run_after_queries_costs_little_more_than_its_curve():
     account = PrivacyFilter(Budget(Fraction(16, 10), 1e-5, purpose="training"))
-    account = account.charge(PrivacyLoss.laplace(0.01))
+    later = account.charge(PrivacyLoss.gaussian(0.01))
 
-    assert isinstance(account.stage, GaussianStage)
-    assert account.allows(RUN)
+    assert isinstance(later.stage, GaussianStage)
+    assert later.allows(RUN)
+    # Small sums leave the opening of the stage to the run.
+    small = account.charge(PrivacyLoss.laplace(0.01))
+    assert small.stage is None
+    assert small.charge(RUN).stage.first is not None
+
+
+def test_a_run_with_a_heavy_tail_fits_after_queries():
+    """A single outcome makes its δ: next to all cuts are needed for it."""
+    run = PrivacyLoss.gaussian(Fraction(5, 4)).poisson_subsampled(Fraction(1, 1000)) * 100
+    tight, delta = Fraction(run.epsilon(1e-7)), Fraction(1, 10**7)
+    account = PrivacyFilter(Budget(tight * Fraction(105, 100), delta, purpose="training"))
+    account, _ = account.charge_times(PrivacyLoss.gaussian(tight / 100), 20)
+    charge = account.price(run)
+
+    assert Fraction(7, 8) * account.stage.cuts < charge.delta < account.stage.cuts
+    assert account.certifies(run, charge)
+    assert not account.charge(run).allows(run)
 
 
 def test_queries_fit_beside_a_run():
@@ -205,10 +222,11 @@ def test_a_purpose_changes_the_default_and_not_the_budget(purpose):
     account = PrivacyFilter(Budget(1, 1e-6, purpose=purpose))
     small = account.charge(PrivacyLoss.pure(0.01))
 
-    assert (small.stage is None) == (purpose == "few queries")
+    assert (small.stage is None) == (purpose != "many queries")
     assert account.allows(PrivacyLoss.approximate(1, 1e-6))
     if purpose == "training":
-        assert small.stage.cuts == Fraction(1, 4 * 10**6)
+        assert account.charge(PrivacyLoss.gaussian(0.01)).stage.cuts == Fraction(5, 8 * 10**6)
+        assert account.charge(PrivacyLoss.pure(0.02)).stage is not None
 
 
 def test_an_unknown_purpose_is_refused():

@@ -40,8 +40,11 @@ TOP_LEVEL, _LAST_LEVEL = 3, 24
 _RESERVE_FACTOR = 64
 MARGIN = 1 + Fraction(1, 1 << 20)
 """What is charged leaves this much room, so that another machine's last digits certify it, too."""
-_SHARE, _SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)
+_SHARE, _SHARE_OF_FIRST_RUN = Fraction(1, 16), Fraction(1, 4)
+_SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(5, 8), Fraction(1, 2)
 """The share of δ that is kept for cuts when a second stage opens."""
+_SMALL_SUM = Fraction(1, 64)
+"""If training is planned, sums of up to this share of ε leave the opening of the stage to the run."""
 _SEARCH_STEPS = 9
 
 
@@ -72,6 +75,8 @@ def _prefers_sum(state: "PrivacyFilter", facts: LossFacts) -> bool:
         return False
     if state.purpose == "many queries" or facts.is_numeric:
         return False
+    if state.purpose == "training" and state.sum_epsilon + facts.epsilon <= _SMALL_SUM * state.epsilon:
+        return True
     left = state.epsilon - state.sum_epsilon
     # About what a second stage would have for its limit.
     limit = largest_mu_squared(state.epsilon, state.delta) * (left / state.epsilon) ** 2
@@ -113,8 +118,10 @@ def _price_last(state: "PrivacyFilter", facts: LossFacts) -> FilterCharge | None
 
 
 def _share(state: "PrivacyFilter", facts: LossFacts) -> Fraction:
-    if state.purpose == "training" or facts.is_numeric:
+    if state.purpose == "training":
         return _SHARE_OF_RUNS
+    if facts.is_numeric:
+        return _SHARE_OF_FIRST_RUN
     return _SHARE_OF_SELECTIONS if facts.closed_delta else _SHARE
 
 
@@ -178,6 +185,10 @@ def _price_numeric(
         charges.append(charge)
     cut = _cut(cuts, left - facts.closed_delta)
     charge = _price_cut(stage, facts, cut, opens) if cut else None
+    if charge is None and not charges:
+        # Where nothing else fits, next to all of the cuts may.
+        nearly_all = Fraction(31, 32) * (left - facts.closed_delta)
+        charge = _price_cut(stage, facts, nearly_all, opens) if nearly_all > cut else None
     if charge is not None:
         charges.append(charge)
         assert charge.mu_squared is not None
@@ -199,7 +210,7 @@ def _price_first(
     if rest <= delta / 256:
         return None
     # The run itself needs no cut: what is kept is for later ones.
-    cuts = floor_digits((_SHARE_OF_RUNS if state.purpose == "training" else _SHARE) * rest)
+    cuts = floor_digits((_SHARE_OF_FIRST_RUN if state.purpose == "training" else _SHARE) * rest)
     limit = _largest_beside(facts.loss, epsilon, delta - cuts)
     if not limit:
         return None
