@@ -97,7 +97,7 @@ class DeclarationOptions(DatasetOptions):
         bounds = self.bounds or []
         limit = None if self.rows_per_unit is None else parse_count(self.rows_per_unit, "rows_per_unit")
         steps = {
-            name: parse_above_zero(text, f"the step of {name}")
+            name: parse_above_zero(text, f"step of {name}")
             for name, text in parse_pairs(self.steps or (), "--step", "age=1")
         }
         return {
@@ -147,7 +147,7 @@ class SynopsisOptions(DeclarationOptions):
             epsilon=parse_above_zero(self.epsilon, "epsilon"),
             delta=parse_delta(self.delta),
             ranges={
-                name: parse_above_zero(text, f"the step of {name}")
+                name: parse_above_zero(text, f"step of {name}")
                 for name, text in parse_pairs(self.ranges or (), "--range", "cost=10")
             },
             objective=cast("Any", self.objective),  # the library refuses others

@@ -266,7 +266,7 @@ def _make_column(column: TableColumn, table: Table, declared: SynopsisDeclaratio
             fix="leave it out",
         )
     is_date = column.kind is Kind.DATE
-    made_step = parse_positive(step, f"the step of {name}") if step is not None else None
+    made_step = parse_positive(step, f"step of {name}") if step is not None else None
     ends = None if cuts is None else [_parse_end(cut, name, is_date=is_date) for cut in cuts]
     bounds = column.bounds
     if bounds is None:  # the outer cuts are its bounds

@@ -275,7 +275,7 @@ def make_synopsis_plan(
     counts = make_counts(engine, table, domain, unit, max_weight=max_weight)
     check_objective(objective)
     columns = [
-        range_column(domain.column(name), parse_positive(step, f"the step of {name}"))
+        range_column(domain.column(name), parse_positive(step, f"step of {name}"))
         for name, step in ranges.items()
     ]
     share = _RANGE_SHARE if ranges else Fraction(0)

@@ -36,7 +36,13 @@ from hubbub.synthesis.junction_tree import Variables, count_cells
 from hubbub.synthesis.modelled_columns import ModelledColumns, ModelledTables, choose_columns
 from hubbub.synthesis.release_budget import ReleaseBudget, floor_sqrt
 from hubbub.synthesis.residuals import ResidualNoise
-from hubbub.synthesis.table_model import Measured, TableModel, complete_residual, empirical_ridge
+from hubbub.synthesis.table_model import (
+    Measured,
+    TableModel,
+    complete_residual,
+    empirical_ridge,
+    project_to_lower_tables,
+)
 from hubbub.synthesis.table_selection import Batch, score_table
 
 __all__ = ["Schedule", "check_domain", "check_noise", "project_to_simplex", "synthesize"]
@@ -367,7 +373,8 @@ class _Synthesis:
             return Target(measured.variables, values, sd**2 / (100 * (np.maximum(values, 0.0) + sd)))
         expected = expected.astype(np.float64)
         values = complete_residual(measured.values, expected)
-        return Target(measured.variables, values, empirical_ridge(values, expected, sd))
+        ridge = empirical_ridge(values, expected, sd)
+        return Target(measured.variables, project_to_lower_tables(values, expected), ridge)
 
     def _measure_selected(self, columns: ModelledColumns, model: GraphicalModel) -> GraphicalModel:
         """Rounds: select a batch of tables by the exponential mechanism, measure their residuals, fit."""
@@ -444,7 +451,7 @@ class _Synthesis:
         left, spent = self._budget.left * Fraction(999, 1000), sum(self._spent.values())
         if left < _LEAST_SECOND * spent:
             return model
-        targets, fitted = [], {target.variables for target in model.targets}
+        targets, fitted = [], {target.variables: target for target in model.targets}
         for place, first in enumerate(self._measured):
             table = first.variables
             exact, rho = self._tables.count(table), left * self._spent[table] / spent
@@ -455,7 +462,11 @@ class _Synthesis:
             again = Measured(table, both, first.sd * math.sqrt(1 - share), is_residual=first.is_residual)
             self._measured[place] = again
             if table in fitted:
-                targets.append(self._make_target(again, model.marginal(table)))
+                target = self._make_target(again, model.marginal(table))
+                if first.is_residual:
+                    # The model follows the first measurement, so the distance to it would be taken for noise.
+                    target = replace(target, ridge=fitted[table].ridge * (again.sd / first.sd) ** 2)
+                targets.append(target)
         self._progress(float(self._budget.spent / self._budget.rho))
         return GraphicalModel.restore(model.sizes, model.total, model.masks, tuple(targets), model.parameters)
 

@@ -21,10 +21,21 @@ from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target, tilt
 from hubbub.synthesis.junction_tree import Variables
 from hubbub.synthesis.modelled_columns import Merging, ModelledColumns, choose_columns
 
-__all__ = ["Measured", "TableError", "TableModel", "complete_residual", "empirical_ridge", "residual_of"]
+__all__ = [
+    "Measured",
+    "TableError",
+    "TableModel",
+    "complete_residual",
+    "empirical_ridge",
+    "project_to_lower_tables",
+    "residual_of",
+]
 
 _MAX_TOTAL = 1e15
 _MARGIN_SWEEPS = 20
+_PROJECTIONS = 50
+_PROJECTED_TO = 1e-3
+"""Cells may be negative by this share of the mean cell: they are set to 0 afterwards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,6 +319,31 @@ def complete_residual(measured: Reals, expected: Reals) -> Reals:
     return completed
 
 
+def project_to_lower_tables(values: Reals, expected: Reals) -> Reals:
+    """Return about the nearest table without negative cells that has the lower tables of the expected one.
+
+    No model has a negative cell: if noise made cells negative, a fit would raise the others of the same row
+    beyond what was measured, against the tables of one column, until parameters reach their limit.
+
+    >>> project_to_lower_tables(np.array([[9.0, -3.0], [-3.0, 9.0]]), np.full((2, 2), 3.0)).round(6).tolist()
+    [[6.0, 0.0], [0.0, 6.0]]
+    """
+    lower = expected - residual_of(expected)
+    nearest, correction = values, np.zeros(values.shape)
+    tolerance = _PROJECTED_TO * expected.sum() / values.size
+    # Dykstra's alternating projections onto cells that are not negative, and onto tables with these margins.
+    for _ in range(_PROJECTIONS):
+        if nearest.min() >= -tolerance:
+            break
+        shifted = nearest + correction
+        positive = np.maximum(shifted, 0.0)
+        correction = shifted - positive
+        nearest = residual_of(positive) + lower
+    projected: Reals = np.maximum(nearest, 0.0)
+    projected *= expected.sum() / max(float(projected.sum()), 1e-300)
+    return projected
+
+
 def empirical_ridge(values: Reals, expected: Reals, sd: float) -> Reals:
     """Return the ridge of a measured table: how far its cells seem to be off the model, by the table itself.
 
@@ -323,7 +359,8 @@ def empirical_ridge(values: Reals, expected: Reals, sd: float) -> Reals:
 def _adjust(expected: Reals, measured: Measured) -> Reals:
     """Move a table of the model to its measurement as far as that is not noise; its margins stay."""
     values = complete_residual(measured.values, expected)
-    table = tilt(expected, Target(measured.variables, values, empirical_ridge(values, expected, measured.sd)))
+    ridge = empirical_ridge(values, expected, measured.sd)
+    table = tilt(expected, Target(measured.variables, project_to_lower_tables(values, expected), ridge))
     for axis in (1, 0) * _MARGIN_SWEEPS:
         sums = table.sum(axis=axis, keepdims=True)
         table *= np.where(sums > 0, expected.sum(axis=axis, keepdims=True) / np.maximum(sums, 1e-300), 0.0)
