@@ -22,8 +22,8 @@ from measure import Target, show, show_targets
 from hubbub.cli.demo import REGIONS, write_visits
 from hubbub.dataset_opening import open as open_dataset
 from hubbub.ledger import Ledger
-from hubbub.server.records import Principal, Role
 from hubbub.server.service import Service
+from hubbub.server.service_types import Principal, Role
 
 CONNECTIONS, QUESTIONS = 200, 2000
 EPSILON = Fraction(1, 1000)

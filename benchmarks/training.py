@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from measure import Target, Task, best, show, show_targets
 from torch import nn
 
-from hubbub.mechanisms import additive
+from hubbub.mechanisms import laplace_gaussian
 from hubbub.noise import rounded_gaussian
 from hubbub.training import make_private
 from hubbub.training.clipping import ClippedSum, ClippingThreshold, ParameterGroup
@@ -200,14 +200,14 @@ def private_step(model, x, y):
 
 @contextmanager
 def silence():
-    real, additive.rounded_gaussian = (
-        additive.rounded_gaussian,
+    real, laplace_gaussian.rounded_gaussian = (
+        laplace_gaussian.rounded_gaussian,
         lambda _, size: np.zeros(size, dtype=np.int64),
     )
     try:
         yield
     finally:
-        additive.rounded_gaussian = real
+        laplace_gaussian.rounded_gaussian = real
 
 
 def opacus_step(model, x, y, mode):

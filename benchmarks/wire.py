@@ -18,7 +18,7 @@ sys.path.remove(str(Path(__file__).parent))  # another `server` would be found i
 
 import psycopg
 
-from hubbub.server.records import Question
+from hubbub.server.service_types import Question
 from server.hospital import PASSWORD, open_hospital
 from server.wire import running_listener, url
 

@@ -1,7 +1,7 @@
 """Private parts that tests of several packages need: their names are known here only."""
 
 from hubbub.noise.entropy import _inject_bits as inject_bits
-from hubbub.sql.expressions import _BUILDERS as EXPRESSION_BUILDERS
+from hubbub.sql.row_expressions import _BUILDERS as EXPRESSION_BUILDERS
 
 __all__ = [
     "EXPRESSION_BUILDERS",

@@ -14,7 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from hubbub import errors
-from hubbub.cli.shell import EXIT_CODES
+from hubbub.cli.runner import EXIT_CODES
 from hubbub.report import label
 from hubbub.server.descriptions import status_of
 from hubbub.server.openapi import describe_api

@@ -49,7 +49,7 @@ from hubbub.sql.query import ContributionBounds, Query
 from hubbub.sql.query_builder import QueryBuilder
 from hubbub.sql.released_limits import KnownHistograms
 from hubbub.sql.result import Result
-from hubbub.sql.split import split_statement
+from hubbub.sql.statement_parts import split_statement
 from hubbub.sql.streaming import Stream, check_streamable, execute_stream
 from hubbub.synopsis_planning import SynopsisPlanning
 from hubbub.unit import Unit

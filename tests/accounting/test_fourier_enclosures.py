@@ -8,7 +8,7 @@ import pytest
 from hubbub.accounting import subsampled_gaussian
 from hubbub.accounting.fourier_accountant import FourierAccountant
 from hubbub.accounting.fourier_contour import FarOutcomes
-from hubbub.accounting.fourier_windows import Window
+from hubbub.accounting.smooth_partitions import Window
 from hubbub.accounting.subsampled_gaussian import QuadratureNodes, SubsampledGaussians
 
 # δ at ε = 1 of 1000 steps, q = 0.01, σ = 1.1, to more digits than doubles have.

@@ -9,7 +9,7 @@ import pytest
 
 from hubbub.accounting import subsampled_gaussian
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.fourier_windows import ShiftedLines, Window, normal_cdf
+from hubbub.accounting.smooth_partitions import ShiftedLines, Window, normal_cdf
 from hubbub.accounting.subsampled_decay import Decay, minorant
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 

@@ -13,8 +13,8 @@ from hubbub.accounting.discrete_pairs import randomized_response_pair
 from hubbub.accounting.dominating_pairs import LaplacePair
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.accounting.fourier_accountant import FourierAccountant
-from hubbub.accounting.fourier_windows import legendre_rule
 from hubbub.accounting.pld_accountant import PldAccountant
+from hubbub.accounting.smooth_partitions import legendre_rule
 from hubbub.accounting.subsampled_laplace import SubsampledLaplacePair
 from hubbub.accounting.subsampled_pairs import SubsampledPair
 

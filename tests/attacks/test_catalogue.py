@@ -163,7 +163,7 @@ def test_every_row_has_its_mutant_and_every_mutant_its_row():
         for name, value in vars(module).items()
         if getattr(value, "__module__", None) == module.__name__
         and not name.startswith("_")
-        and name != "table"
+        and name not in {"table", "insert_rows"}
     }
     assert public | {"ANOTHER_GENERATOR"} == {mutant for _, mutant in table.values()}
 

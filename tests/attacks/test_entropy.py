@@ -20,8 +20,8 @@ OPERATING_SYSTEM = {"RAND_bytes", "RAND_pseudo_bytes", "urandom", "getrandom", "
 ELSEWHERE = {
     ("training/", "torch"),
     ("audit/training.py", "torch"),
-    ("training/isolation.py", "random"),
-    ("training/isolation.py", "numpy"),
+    ("training/state_isolation.py", "random"),
+    ("training/state_isolation.py", "numpy"),
     ("ledger/signing.py", "cryptography"),
     ("server/certificates.py", "cryptography"),
     ("server/certificates.py", "ssl"),
@@ -37,9 +37,9 @@ DRAWS = {
 """What torch draws with a generator that can be seeded."""
 PROBES = {("training/model_checks.py", "*"), ("training/example_independence.py", "randn_like")}
 PROBES |= {
-    ("training/isolation.py", "manual_seed"),
+    ("training/state_isolation.py", "manual_seed"),
     ("training/example_independence.py", "rand"),
-    ("training/isolation.py", "Generator"),
+    ("training/state_isolation.py", "Generator"),
 }
 """Where it may: made-up examples, on which a model is tried; the seed of dropout, which is ours; and a
 type that is told from others."""
@@ -176,7 +176,7 @@ def test_torch_randomness_is_used_for_synthetic_examples_and_dropout_only():
         ("training/trainer.py", "noise = torch.randn(3)"),
         ("training/batch_sampling.py", "torch.manual_seed(1)"),
         ("training/clipping.py", "import torch\ntorch.normal(0, 1)"),
-        ("mechanisms/additive.py", "import torch"),
+        ("mechanisms/laplace_gaussian.py", "import torch"),
     ):
         assert attack_A25({name: text})
     for name, text in (

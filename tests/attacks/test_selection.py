@@ -22,7 +22,7 @@ from hubbub.mechanisms import (
     TopK,
     TruncatedGeometricSelection,
 )
-from hubbub.mechanisms.error_bounds import discrete_laplace_tail, rounded_gaussian_tail
+from hubbub.mechanisms.noise_tails import discrete_laplace_tail, rounded_gaussian_tail
 from hubbub.noise import bernoulli_exp, bernoulli_exp_each
 from hubbub.textbook import counts, histogram
 from internals import inject_bits

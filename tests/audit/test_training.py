@@ -13,7 +13,7 @@ from hubbub.accounting import PrivacyLoss
 from hubbub.audit import Claim, audit_runs, audit_training, white_box
 from hubbub.audit.training import _tail_bound, epsilon_lower_bound
 from hubbub.errors import InvalidInput
-from hubbub.mechanisms import additive
+from hubbub.mechanisms import laplace_gaussian
 from hubbub.noise import rounded_gaussian
 from hubbub.training import clipping, make_private
 
@@ -61,7 +61,7 @@ def test_audit_detects_a_layer_without_noise(monkeypatch):
         draws[: 60 * 60 + 60] = 0  # the first layer
         return draws
 
-    monkeypatch.setattr(additive, "rounded_gaussian", noise)
+    monkeypatch.setattr(laplace_gaussian, "rounded_gaussian", noise)
     assert audit_of(trainer()).violates_bound
 
 
@@ -73,7 +73,7 @@ def test_audit_detects_clipping_off_by_a_factor(monkeypatch):
 
 def test_audit_detects_noise_for_the_mean_on_the_sum(monkeypatch):
     monkeypatch.setattr(
-        additive, "rounded_gaussian", lambda scale, size: rounded_gaussian(scale // 20, size=size)
+        laplace_gaussian, "rounded_gaussian", lambda scale, size: rounded_gaussian(scale // 20, size=size)
     )
     assert audit_of(trainer()).violates_bound
 
@@ -91,7 +91,7 @@ def test_audit_detects_reused_noise(monkeypatch):
     def noise(scale, size):
         return stored.setdefault(size, rounded_gaussian(scale, size=size)).copy()
 
-    monkeypatch.setattr(additive, "rounded_gaussian", noise)
+    monkeypatch.setattr(laplace_gaussian, "rounded_gaussian", noise)
     assert audit_of(trainer(sampling_rate=0.3, steps=8)).violates_bound
 
 

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.engines.engine import table_changed
-from hubbub.engines.remote import Relation, RemoteColumn, RemoteEngine, quoted_column
+from hubbub.engines.remote_engine import Relation, RemoteColumn, RemoteEngine, quoted_column
 from hubbub.engines.schema import Kind, infer_kind
 from hubbub.engines.total_functions import SQL_TYPES, clamp_finite
 from hubbub.errors import InvalidInput

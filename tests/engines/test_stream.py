@@ -67,7 +67,7 @@ def _small(monkeypatch):
     """Pieces so small that there are several."""
     monkeypatch.setattr("hubbub.sql.streaming.MAX_GROUPS", 1 << 14)
     monkeypatch.setattr("hubbub.engines.duckdb.BATCH_ROWS", 2)
-    monkeypatch.setattr("hubbub.engines.remote.BATCH_ROWS", 2)
+    monkeypatch.setattr("hubbub.engines.remote_engine.BATCH_ROWS", 2)
 
 
 def exact(data, text, **keys):

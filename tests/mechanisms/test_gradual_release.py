@@ -35,7 +35,7 @@ def further_noise(scale, monkeypatch):
                     assert (of_scale, size) == (expected, 1)
                     return np.array([number])
 
-                monkeypatch.setattr("hubbub.mechanisms.additive.discrete_laplace", sample)
+                monkeypatch.setattr("hubbub.mechanisms.laplace_gaussian.discrete_laplace", sample)
                 coarse, fine = mechanism.release_gradually([0], 2)
                 noise = int(coarse.value[0] - fine.value[0])
                 out[noise] = out.get(noise, 0) + one * two * weight

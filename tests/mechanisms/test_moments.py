@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.mechanisms import Gaussian, Laplace, error_bounds, from_json
-from hubbub.mechanisms.error_bounds import (
+from hubbub.mechanisms import Gaussian, Laplace, from_json, noise_tails
+from hubbub.mechanisms.noise_tails import (
     discrete_laplace_mean_size,
     discrete_laplace_variance,
     rounded_gaussian_mean_size,
@@ -136,7 +136,7 @@ def test_safe_end_of_every_enclosure_is_used(monkeypatch):
     for name in ("exp_neg", "normal_tail", "root_two_over_pi"):
         for up in (True, False):
             with monkeypatch.context() as patch:
-                patch.setattr(error_bounds, name, widened(getattr(error_bounds, name), up=up))
+                patch.setattr(noise_tails, name, widened(getattr(noise_tails, name), up=up))
                 loose = [moment(scale) for moment, scale in cases]
             for one, two in zip(tight, loose, strict=True):
                 assert two[0] <= one[1]

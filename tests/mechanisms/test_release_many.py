@@ -19,7 +19,7 @@ from hubbub.mechanisms import (
     ReportNoisyMax,
     ReportNoisyMaxWithGap,
     TopK,
-    additive,
+    laplace_gaussian,
 )
 from hubbub.noise import discrete_laplace, inversion, rounded_gaussian
 from hubbub.noise.inversion import MAX_DRAW
@@ -83,13 +83,13 @@ def test_reals_are_what_single_releases_of_these_draws_show(mechanism, value, mo
     sampler = "discrete_laplace" if isinstance(mechanism, Laplace) else "rounded_gaussian"
     # A Laplace draw that a vector cannot hold is continued.
     more = 12345 if isinstance(mechanism, Laplace) else 0
-    monkeypatch.setattr(additive, "geometric", lambda scale: more)
-    monkeypatch.setattr(additive, sampler, lambda scale, size: np.array(draws))
+    monkeypatch.setattr(laplace_gaussian, "geometric", lambda scale: more)
+    monkeypatch.setattr(laplace_gaussian, sampler, lambda scale, size: np.array(draws))
     many = mechanism.release_many(value, len(draws)).value
     for sample, answer in zip(draws, many.tolist(), strict=True):
         sign = 1 if sample > 0 else -1
         whole = sign * (MAX_DRAW + more) if abs(sample) == MAX_DRAW else sample
-        monkeypatch.setattr(additive, sampler, lambda scale, whole=whole: whole)
+        monkeypatch.setattr(laplace_gaussian, sampler, lambda scale, whole=whole: whole)
         assert mechanism.release(value).value == answer
 
 

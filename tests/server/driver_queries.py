@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from hubbub.server.pgwire.answers import ServiceAnswers
+from hubbub.server.pgwire.query_routing import ServiceAnswers
 from hubbub.server.pgwire.statements import split_statements
 from server.hospital import open_hospital
 from server.wire import running_listener, url

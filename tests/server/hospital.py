@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from hubbub.server.app import make_app
-from hubbub.server.records import Role
 from hubbub.server.service import Service
+from hubbub.server.service_types import Role
 
 PASSWORD = "correct horse battery"  # noqa: S105 - of made-up people
 COUNT = "SELECT COUNT(*) AS n FROM visits"

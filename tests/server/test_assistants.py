@@ -12,7 +12,7 @@ from mcp import StdioServerParameters
 
 from hubbub.server.app import make_app
 from hubbub.server.assistants import AssistantDoor, make_tool_server
-from hubbub.server.records import Principal
+from hubbub.server.service_types import Principal
 from server.hospital import BY_REGION, COUNT, Client, make_token, open_hospital, write_hospital
 
 TOOLS = ["ask", "budget", "describe", "history", "plan"]
@@ -132,8 +132,8 @@ def test_over_http_nobody_gets_in_without_a_token(service):
 
 @pytest.mark.slow
 def test_hubbub_mcp_speaks_over_stdio(tmp_path):
-    from hubbub.server.records import Role
     from hubbub.server.service import Service
+    from hubbub.server.service_types import Role
 
     config = write_hospital(tmp_path)
     service = Service.open(config)

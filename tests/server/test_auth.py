@@ -14,7 +14,7 @@ import pytest
 from hubbub.errors import AccessDenied, InvalidInput, Unavailable
 from hubbub.server import auth as auth_module
 from hubbub.server.auth import Auth, ScramVerifier
-from hubbub.server.records import Principal, Role
+from hubbub.server.service_types import Principal, Role
 from hubbub.server.state import State
 
 PASSWORD = "correct horse battery"  # noqa: S105 - of made-up people

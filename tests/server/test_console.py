@@ -11,7 +11,7 @@ from hubbub.server.console import texts
 from hubbub.server.console.dry_run import run_dry
 from hubbub.server.console.forms import find_local_path, question_fields, read_question
 from hubbub.server.console.rewrites import find_rewrites
-from hubbub.server.records import Question
+from hubbub.server.service_types import Question
 from server.browser import ORIGIN, Browser
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
 
@@ -315,7 +315,7 @@ def test_a_dry_run_reaches_neither_rows_nor_accounts(service, monkeypatch, missi
     ada = service.auth.sign_in("ada", PASSWORD)
     description = service.describe(ada, "visits")
     monkeypatch.setattr("hubbub.server.service.Service.find", None)
-    monkeypatch.setattr("hubbub.server.hosting.HostedDataset.sources", None)
+    monkeypatch.setattr("hubbub.server.hosted_dataset.HostedDataset.sources", None)
     result = run_dry(description, Question(BY_REGION, epsilon=1))
     assert result["region"] == ["North", "South"]
     assert all(100 < each < 400 for each in result["n"])  # 500 made-up rows, not the 200 of the hospital

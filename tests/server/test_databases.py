@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from hubbub.errors import EngineFailed
-from hubbub.server.records import Question, Role
 from hubbub.server.service import Service
+from hubbub.server.service_types import Question, Role
 from server.hospital import PASSWORD
 from servers import running_server
 

@@ -8,8 +8,8 @@ import pytest
 
 from hubbub.errors import EngineFailed, InvalidInput
 from hubbub.ledger import Ledger
-from hubbub.server.hosting import HostedDataset
-from hubbub.server.records import Question
+from hubbub.server.hosted_dataset import HostedDataset
+from hubbub.server.service_types import Question
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
 
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from hubbub.errors import AccessDenied
 from hubbub.server.app import make_app
 from hubbub.server.oidc import make_oidc_routes
-from hubbub.server.records import Role
+from hubbub.server.service_types import Role
 from server.browser import Browser
 from server.hospital import open_hospital
 

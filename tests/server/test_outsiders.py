@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from hubbub.errors import AccessDenied, EngineFailed, Unavailable
-from hubbub.server.records import Question
+from hubbub.server.service_types import Question
 from server.hospital import COUNT, PASSWORD, make_token, open_hospital
 from server.wire import RawClient, errors_in, query, running_listener
 

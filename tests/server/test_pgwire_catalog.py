@@ -12,7 +12,7 @@ from hubbub.engines.schema import Kind
 from hubbub.server.pgwire.catalog import Catalog, catalog_columns
 from hubbub.server.pgwire.catalog_sql import read_catalog_query
 from hubbub.server.pgwire.messages import WireError
-from hubbub.server.records import ColumnDescription, TableDescription
+from hubbub.server.service_types import ColumnDescription, TableDescription
 
 QUERIES = json.loads(Path(__file__).with_name("driver_queries.json").read_text())
 TABLE = TableDescription(

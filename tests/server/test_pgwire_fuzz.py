@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from hubbub.server.pgwire.answers import ServiceAnswers
 from hubbub.server.pgwire.catalog import Catalog
 from hubbub.server.pgwire.messages import WireError
+from hubbub.server.pgwire.query_routing import ServiceAnswers
 from hubbub.server.pgwire.session import Session
 from hubbub.server.pgwire.variables import Variables
 from server.hospital import COUNT, PASSWORD, open_hospital

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hubbub.server.records import Question, Role
+from hubbub.server.service_types import Question, Role
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
 from server.wire import (
     SYNC,

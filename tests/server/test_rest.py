@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hubbub.server.openapi import describe_api
-from hubbub.server.records import Role
+from hubbub.server.service_types import Role
 from server.hospital import BY_REGION, COUNT, PASSWORD, Client, make_token, open_hospital
 
 API = "/api/v1"

@@ -5,7 +5,7 @@ import pytest
 
 from hubbub.engines.schema import Kind
 from hubbub.errors import AccessDenied, BudgetExceeded, EngineFailed, InvalidInput, Unavailable
-from hubbub.server.records import Principal, Question, Role
+from hubbub.server.service_types import Principal, Question, Role
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
 
 

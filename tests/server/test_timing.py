@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hubbub.errors import EngineFailed
-from hubbub.server.records import Question
+from hubbub.server.service_types import Question
 from server.hospital import PASSWORD, open_hospital
 
 pytestmark = pytest.mark.long

@@ -12,8 +12,8 @@ import pytest
 import hubbub as hb
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql.aggregates import MomentSums
+from hubbub.sql.complementary_parts import Partition
 from hubbub.sql.quantile_aggregates import Quantiles, SelectedQuantiles
-from hubbub.sql.value_parts import Partition
 from refusing import refused
 
 LARGE = 2**30

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import sum_width, width_from_norms
+from hubbub.mechanisms.confidence_intervals import sum_width, width_from_norms
 from hubbub.sensitivity import Sensitivity
 from hubbub.sql.moments import Moments, estimate_linear, linear_half_width
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import hubbub as hb
 from hubbub.engines.schema import Kind, Table
 from hubbub.errors import HubbubError, InvalidInput, Unsupported
-from hubbub.sql import interval_values
+from hubbub.sql import released_values
 from hubbub.sql.analyzer import analyze
-from hubbub.sql.interval_values import IntervalValue
 from hubbub.sql.moments import Estimate
 from hubbub.sql.parser import parse
 from hubbub.sql.post_processing import compile_outputs
+from hubbub.sql.released_values import IntervalValue
 from refusing import refused
 
 TABLE = Table.of(
@@ -272,17 +272,17 @@ def test_spans_contain_every_exact_result():
     """AND, NOT, IS NULL, IS TRUE and CASE of all that two conditions may be: neither more nor less."""
     for one, two in itertools.product(SETS, SETS):
         left, right = condition(one), condition(two)
-        assert may_be(interval_values.conjoin(left, right)) == {
+        assert may_be(released_values.conjoin(left, right)) == {
             kleene_and(*pair) for pair in itertools.product(one, two)
         }
-        both = interval_values.choose(left, right, condition({None}))
+        both = released_values.choose(left, right, condition({None}))
         assert may_be(both) == {truth if test else None for test, truth in itertools.product(one, two)}
     for one in SETS:
-        assert may_be(interval_values.negate_truth(condition(one))) == {
+        assert may_be(released_values.negate_truth(condition(one))) == {
             None if truth is None else not truth for truth in one
         }
-        assert may_be(interval_values.is_null(condition(one))) == {truth is None for truth in one}
-        assert may_be(interval_values.is_true_value(condition(one))) == {truth is True for truth in one}
+        assert may_be(released_values.is_null(condition(one))) == {truth is None for truth in one}
+        assert may_be(released_values.is_true_value(condition(one))) == {truth is True for truth in one}
 
 
 KEYS = ["g", "year", "day", "at", "is_new"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import width_from_norms
+from hubbub.mechanisms.confidence_intervals import width_from_norms
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
 from hubbub.sql.quantile_tree import Tree
 from refusing import refused

@@ -17,8 +17,8 @@ from sqlglot import exp
 from hubbub.engines.duckdb import DuckDB
 from hubbub.engines.engine import TableSource
 from hubbub.errors import HubbubError
-from hubbub.sql.expressions import compile_expression
-from hubbub.sql.scalar_types import Scope
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import Scope
 from internals import EXPRESSION_BUILDERS, connection_of
 
 NUMBERS = [

@@ -10,7 +10,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.sql.bounding_sql import count_bits
-from hubbub.sql.value_parts import FINE_BITS, WEIGHT_BITS
+from hubbub.sql.complementary_parts import FINE_BITS, WEIGHT_BITS
 from internals import engine_of
 
 NEAR = 2.0**-11

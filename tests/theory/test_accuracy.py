@@ -7,7 +7,7 @@ from math import ceil, inf
 import pytest
 
 from hubbub import Laplace, Sensitivity
-from hubbub.mechanisms.error_bounds import discrete_laplace_tail, half_width
+from hubbub.mechanisms.noise_tails import discrete_laplace_tail, half_width
 from theory.exact_laws import CLOSE, HALF, TWO_THIRDS, epsilon_of, laplace
 
 RATES = pytest.mark.parametrize("q", [HALF, TWO_THIRDS, Fraction(9, 10)], ids=str)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hubbub.mechanisms import Laplace, StabilityHistogram, VectorStabilityHistogram
-from hubbub.mechanisms.error_bounds import laplace_sum_tail
+from hubbub.mechanisms.noise_tails import laplace_sum_tail
 from hubbub.sensitivity import Sensitivity
 from theory.exact_laws import HALF, TWO_THIRDS, epsilon_of
 

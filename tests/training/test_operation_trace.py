@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hubbub.errors import InvalidInput, Refused
-from hubbub.training.isolation import restore_state
+from hubbub.training.state_isolation import restore_state
 from training.late import WAYS, Clock, Net, by_a_filter, by_a_setting, by_what_was_before, moves
 from training.test_trainer import STEPS, net, rows, run
 

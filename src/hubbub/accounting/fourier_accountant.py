@@ -36,7 +36,7 @@ from hubbub.accounting.fourier_contour import (
     log_chernoff,
 )
 from hubbub.accounting.fourier_estimate import BlurredSum, blurred_sum
-from hubbub.accounting.fourier_windows import Window
+from hubbub.accounting.smooth_partitions import Window
 from hubbub.accounting.subsampled_decay import Decay
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 

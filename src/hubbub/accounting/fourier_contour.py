@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified
-from hubbub.accounting.fourier_windows import Window, normal_cdf
+from hubbub.accounting.smooth_partitions import Window, normal_cdf
 from hubbub.accounting.subsampled_gaussian import QuadratureNodes, SubsampledGaussians
 
 __all__ = [

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified
 from hubbub.accounting.fourier_contour import Scan
-from hubbub.accounting.fourier_windows import Window
+from hubbub.accounting.smooth_partitions import Window
 from hubbub.accounting.subsampled_gaussian import SubsampledGaussians
 
 __all__ = ["BlurredSum", "blurred_sum"]

@@ -15,20 +15,20 @@ from functools import cached_property
 
 from hubbub.accounting import interpretation
 from hubbub.accounting.composable_cost import ORDERS, ComposableCost
-from hubbub.accounting.composed_events import (
-    composable_cost,
-    deduplicate,
-    describe_events,
-    drop_dominated,
-    elementwise_max,
-    normalize_events,
-)
 from hubbub.accounting.composition import Bounds, Composition
 from hubbub.accounting.discrete_events import (
     DiscreteGaussian,
     DiscreteLaplace,
     FiniteDistributions,
     RandomizedResponse,
+)
+from hubbub.accounting.event_normal_form import (
+    composable_cost,
+    deduplicate,
+    describe_events,
+    drop_dominated,
+    elementwise_max,
+    normalize_events,
 )
 from hubbub.accounting.events import BoundedRange, EpsilonDelta, Event, Gaussian, Laplace, Subsampled
 from hubbub.accounting.float_bounds import float_above

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.accounting.fourier_windows import ShiftedLines, Window
+from hubbub.accounting.smooth_partitions import ShiftedLines, Window
 from hubbub.accounting.subsampled_gaussian import QuadratureNodes, SubsampledGaussians
 
 __all__ = ["DECAY_POINTS", "Decay"]

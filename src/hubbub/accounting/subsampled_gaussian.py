@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
-from hubbub.accounting.fourier_windows import (
+from hubbub.accounting.phase_sums import DIRECT, block_products, rotations
+from hubbub.accounting.smooth_partitions import (
     TAIL_DEVIATIONS,
     ShiftedLines,
     Window,
@@ -26,7 +27,6 @@ from hubbub.accounting.fourier_windows import (
     normal_cdf,
     polar,
 )
-from hubbub.accounting.rotations import DIRECT, block_products, rotations
 
 __all__ = ["QuadratureNodes", "SubsampledGaussians"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hubbub.accounting.dominating_pairs import MAX_TERMS, BinMasses, ContinuousPair, LaplacePair
 from hubbub.accounting.float_bounds import Uncertified, log1p, log_mixture
-from hubbub.accounting.fourier_windows import legendre_rule
+from hubbub.accounting.smooth_partitions import legendre_rule
 from hubbub.accounting.subsampled_pairs import SubsampledPair
 
 __all__ = ["SubsampledLaplacePair"]

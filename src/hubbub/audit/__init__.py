@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from hubbub.audit.claims import Claim
     from hubbub.audit.finding import Audit, Witness
     from hubbub.audit.neighbours import InputPair, RowDomain
+    from hubbub.audit.repeated_training import RunsAudit, audit_runs
     from hubbub.audit.training import TrainingAudit, audit_training, white_box
-    from hubbub.audit.training_runs import RunsAudit, audit_runs
 
 __all__ = [
     "Audit",
@@ -32,7 +32,7 @@ _HOMES = {
     "finding": ("Audit", "Witness"),
     "neighbours": ("InputPair", "RowDomain"),
     "training": ("TrainingAudit", "audit_training", "white_box"),
-    "training_runs": ("RunsAudit", "audit_runs"),
+    "repeated_training": ("RunsAudit", "audit_runs"),
 }
 
 __getattr__, __dir__ = export_lazily(__name__, _HOMES, extra="training")

@@ -9,7 +9,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; only the command that is run is loaded."""
     from hubbub.cli.commands import COMMANDS, load_app
-    from hubbub.cli.shell import run, show_examples
+    from hubbub.cli.runner import run, show_examples
     from hubbub.cli.terminal import be_quiet
 
     words = sys.argv[1:]

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from hubbub.cli.shell import make_app
+from hubbub.cli.runner import make_app
 
 __all__ = ["COMMANDS", "EXAMPLES", "Command", "load_app"]
 

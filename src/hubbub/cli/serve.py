@@ -106,7 +106,7 @@ def serve_assistant(
             fix="pip install 'hubbub[mcp]'",
         )
     from hubbub.server.assistants import make_tool_server
-    from hubbub.server.records import Principal
+    from hubbub.server.service_types import Principal
 
     with _open_service(*(files or [Path(CONFIG_NAME)])) as service:
         if name not in service.auth.users():
@@ -275,7 +275,7 @@ def make_token(
     form: FormatOption = OutputFormat.TEXT,
 ) -> None:
     """Make a token for programs of a user; it is shown once."""
-    from hubbub.server.records import Principal
+    from hubbub.server.service_types import Principal
 
     with _open_people(config) as service:
         if name not in service.auth.users():
@@ -314,7 +314,7 @@ def _find_dataset(service: "Service", name: str) -> str:
 
 
 def _parse_role(text: str) -> "Role":
-    from hubbub.server.records import Role
+    from hubbub.server.service_types import Role
 
     if text not in {each.value for each in Role}:
         raise InvalidInput(
@@ -327,4 +327,4 @@ def _parse_role(text: str) -> "Role":
 
 
 if TYPE_CHECKING:
-    from hubbub.server.records import Role
+    from hubbub.server.service_types import Role

@@ -55,8 +55,8 @@ def open_demo(
     Args:
         chosen: host, port and wire_port, where they were chosen.
     """
-    from hubbub.server.records import Role
     from hubbub.server.service import Service
+    from hubbub.server.service_types import Role
 
     defaults: dict[str, str | int] = {"host": "127.0.0.1", "port": 8443, "wire_port": 5433}
     places = {**defaults, **{name: value for name, value in chosen.items() if value is not None}}
@@ -86,7 +86,7 @@ def open_demo(
 
 
 async def _publish(service: "Service", password: str) -> None:
-    from hubbub.server.records import Question
+    from hubbub.server.service_types import Question
 
     owner = await service.call(service.auth.sign_in, "owner", password)
     question = Question("SELECT region, COUNT(*) AS visits FROM visits GROUP BY region", epsilon=1)

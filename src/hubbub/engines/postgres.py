@@ -15,7 +15,7 @@ from sqlglot import exp
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.engines.dialect import INEXACT, Translations, call, is_wide_integer, replace_types
 from hubbub.engines.engine import RETRY_HINT, KeySets, TableSource, table_changed
-from hubbub.engines.remote import BATCH_ROWS, Relation, RemoteColumn, RemoteEngine, quoted_column
+from hubbub.engines.remote_engine import BATCH_ROWS, Relation, RemoteColumn, RemoteEngine, quoted_column
 from hubbub.engines.schema import Key, Kind, infer_kind, split_into_batches
 from hubbub.engines.total_functions import (
     BIGINT,

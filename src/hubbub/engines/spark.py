@@ -27,7 +27,7 @@ from hubbub.engines.dialect import (
     unsupported_node,
 )
 from hubbub.engines.engine import RETRY_HINT, KeySets, TableSource, table_changed
-from hubbub.engines.remote import Relation, RemoteColumn, RemoteEngine, quoted_column
+from hubbub.engines.remote_engine import Relation, RemoteColumn, RemoteEngine, quoted_column
 from hubbub.engines.schema import Key, Kind, infer_kind, split_into_batches
 from hubbub.engines.total_functions import BIGINT, DOUBLE, clamp_finite, number_literal, restrict_years
 from hubbub.errors import EngineFailed, InvalidInput, Unsupported

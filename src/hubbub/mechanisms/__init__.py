@@ -1,6 +1,6 @@
 """Mechanisms: they turn a bounded value into a release."""
 
-from hubbub.mechanisms.additive import Gaussian, Laplace, choose_additive_noise
+from hubbub.mechanisms.laplace_gaussian import Gaussian, Laplace, choose_additive_noise
 from hubbub.mechanisms.mechanism import Mechanism, from_json
 from hubbub.mechanisms.partition_selection import (
     GaussianPartitionSelection,

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.mechanisms.error_bounds import Moment, TailFunction, half_width
 from hubbub.mechanisms.mechanism import Mechanism, check_positive_sensitivity, check_sensitivity
+from hubbub.mechanisms.noise_tails import Moment, TailFunction, half_width
 from hubbub.noise import MAX_SCALE
 from hubbub.noise.float_grid import add_integers, add_many_on_grid, add_on_grid, grid_below
 from hubbub.numbers import (

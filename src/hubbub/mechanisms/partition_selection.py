@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, largest_mu, refuse_large_delta
 from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.mechanisms.additive import Gaussian, Laplace
-from hubbub.mechanisms.error_bounds import half_width, smallest_integer
+from hubbub.mechanisms.laplace_gaussian import Gaussian, Laplace
 from hubbub.mechanisms.mechanism import Integers, Mechanism, check_sensitivity
+from hubbub.mechanisms.noise_tails import half_width, smallest_integer
 from hubbub.noise import MAX_SCALE, geometric, rounded_gaussian, uniform
 from hubbub.noise.enclosures import divide, exp_neg, normal_tail
 from hubbub.noise.float_grid import add_integers

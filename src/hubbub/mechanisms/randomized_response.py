@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.error_bounds import half_width, rounded_gaussian_tail
 from hubbub.mechanisms.mechanism import Mechanism
+from hubbub.mechanisms.noise_tails import half_width, rounded_gaussian_tail
 from hubbub.noise import bernoulli, uniform
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.numbers import (

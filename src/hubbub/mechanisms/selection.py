@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from hubbub.accounting import PrivacyLoss, parse_spendable_epsilon
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms.additive_mechanism import AdditiveMechanism
-from hubbub.mechanisms.error_bounds import smallest_integer
 from hubbub.mechanisms.mechanism import (
     Integers,
     Mechanism,
@@ -34,6 +33,7 @@ from hubbub.mechanisms.mechanism import (
     laplace_difference_tail,
     make_release,
 )
+from hubbub.mechanisms.noise_tails import smallest_integer
 from hubbub.noise import MAX_SCALE, bernoulli_exp_each
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.noise.entropy import random_bits, random_bytes

@@ -17,7 +17,6 @@ import numpy as np
 
 from hubbub.accounting import Account, PrivacyLoss, Receipt, parse_spendable_epsilon
 from hubbub.errors import Halted, InvalidInput, Refused, Unsupported
-from hubbub.mechanisms.error_bounds import smallest_integer
 from hubbub.mechanisms.mechanism import (
     Mechanism,
     add_laplace_noise,
@@ -29,6 +28,7 @@ from hubbub.mechanisms.mechanism import (
     laplace_difference_tail,
     make_release,
 )
+from hubbub.mechanisms.noise_tails import smallest_integer
 from hubbub.noise import MAX_SCALE, discrete_laplace
 from hubbub.noise.enclosures import exp_neg, log
 from hubbub.numbers import Number, format_up, parse_integer, parse_positive, parse_probability, parse_rational

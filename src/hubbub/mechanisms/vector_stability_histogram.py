@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss, refuse_large_delta
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.additive import Gaussian, Laplace
-from hubbub.mechanisms.error_bounds import laplace_sum_tail, smallest_integer
+from hubbub.mechanisms.laplace_gaussian import Gaussian, Laplace
 from hubbub.mechanisms.mechanism import Integers, Mechanism, check_sensitivity
+from hubbub.mechanisms.noise_tails import laplace_sum_tail, smallest_integer
 from hubbub.noise import MAX_SCALE
 from hubbub.noise.enclosures import normal_tail
 from hubbub.noise.float_grid import add_integers

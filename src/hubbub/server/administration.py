@@ -10,7 +10,7 @@ from hubbub.ledger.entries import Entry
 from hubbub.ledger.verify import VerificationReport
 from hubbub.noise.entropy import random_bytes
 from hubbub.numbers import Number
-from hubbub.server.records import AuditRecord, Principal, RaiseRequest, Role, Token
+from hubbub.server.service_types import AuditRecord, Principal, RaiseRequest, Role, Token
 from hubbub.server.state import append_audit, moment, now
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hubbub.errors import AccessDenied, HubbubError
-from hubbub.server.records import Principal, Question
 from hubbub.server.requests import error_document
 from hubbub.server.rest import answer_document, plan_document, to_plain
 from hubbub.server.service import Service
+from hubbub.server.service_types import Principal, Question
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

@@ -17,7 +17,7 @@ from fractions import Fraction
 from hubbub.errors import AccessDenied, InvalidInput, Unavailable
 from hubbub.noise.entropy import random_bytes
 from hubbub.numbers import format_down, format_up, parse_positive
-from hubbub.server.records import Principal, Role, Token, parse_number
+from hubbub.server.service_types import Principal, Role, Token, parse_number
 from hubbub.server.state import State, append_audit, moment, now
 
 __all__ = ["Auth", "ScramVerifier", "Session"]

@@ -10,7 +10,7 @@ from hubbub.accounting.codec import canonical_json
 from hubbub.engines.schema import Column, Kind, Table
 from hubbub.errors import HubbubError
 from hubbub.ledger.entries import Entry
-from hubbub.server.records import ColumnDescription, ResultColumnDescription, TableDescription
+from hubbub.server.service_types import ColumnDescription, ResultColumnDescription, TableDescription
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan
 from hubbub.sql.plan import Plan
 from hubbub.sql.result import Result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hubbub.errors import AccessDenied, HubbubError, InvalidInput
 from hubbub.noise.entropy import random_bytes
-from hubbub.server.records import Principal, Publication, Question, Role, SavedQuestion
+from hubbub.server.service_types import Principal, Publication, Question, Role, SavedQuestion
 from hubbub.server.state import append_audit, moment, now
 
 if TYPE_CHECKING:

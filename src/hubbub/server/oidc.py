@@ -26,8 +26,8 @@ from starlette.routing import Route
 from hubbub.errors import AccessDenied, InvalidInput, Unavailable
 from hubbub.noise.entropy import random_bytes
 from hubbub.server.cookies import set_session
-from hubbub.server.records import Principal
 from hubbub.server.service import Service
+from hubbub.server.service_types import Principal
 from hubbub.server.settings import OidcSettings, is_loopback
 
 __all__ = ["make_oidc_routes"]

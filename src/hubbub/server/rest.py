@@ -23,9 +23,9 @@ from hubbub.accounting.codec import encode_cell
 from hubbub.accounting.serialization import encode_loss
 from hubbub.errors import AccessDenied, HubbubError, InvalidInput
 from hubbub.server.openapi import describe_api
-from hubbub.server.records import Answer, PlanReport, Principal, Question, Role, Token
 from hubbub.server.requests import read_json
 from hubbub.server.service import Service
+from hubbub.server.service_types import Answer, PlanReport, Principal, Question, Role, Token
 from hubbub.sql.result import Result
 
 __all__ = ["answer_document", "make_routes", "plan_document", "render_result", "to_plain"]

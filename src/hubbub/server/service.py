@@ -47,9 +47,10 @@ from hubbub.report.label import label
 from hubbub.server.administration import Administration
 from hubbub.server.auth import Auth
 from hubbub.server.descriptions import describe_table, result_columns, with_text, without_text
-from hubbub.server.hosting import HostedDataset, Run, choose_deadline
+from hubbub.server.hosted_dataset import HostedDataset, Run, choose_deadline
 from hubbub.server.library import Library
-from hubbub.server.records import (
+from hubbub.server.request_keys import RequestKeys
+from hubbub.server.service_types import (
     Answer,
     BudgetReport,
     DatasetDescription,
@@ -61,7 +62,6 @@ from hubbub.server.records import (
     ResultColumnDescription,
     Role,
 )
-from hubbub.server.request_keys import RequestKeys
 from hubbub.server.settings import ServerSettings, read_settings
 from hubbub.server.state import State, append_audit
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan, load_tables

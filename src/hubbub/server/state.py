@@ -20,7 +20,7 @@ from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
 from hubbub.ledger.entries import digest
 from hubbub.noise.entropy import random_bytes
 from hubbub.output_files import protect_paths
-from hubbub.server.records import AuditRecord
+from hubbub.server.service_types import AuditRecord
 
 __all__ = ["State", "moment", "now"]
 

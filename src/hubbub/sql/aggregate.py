@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from hubbub.numbers import Number
 from hubbub.sensitivity import MAX_MAGNITUDE
+from hubbub.sql.complementary_parts import WEIGHT_BITS
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.moments import (
     Estimate,
@@ -24,7 +25,6 @@ from hubbub.sql.moments import (
     linear_half_width,
 )
 from hubbub.sql.query import BoundedAggregate
-from hubbub.sql.value_parts import WEIGHT_BITS
 
 __all__ = [
     "AdditiveAggregate",

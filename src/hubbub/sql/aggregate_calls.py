@@ -12,7 +12,7 @@ from hubbub.engines.schema import Bounds, are_bounds_usable
 from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.numbers import parse_rational
 from hubbub.sql.query import AggregateCall
-from hubbub.sql.scalar_types import TypedExpression
+from hubbub.sql.typed_expressions import TypedExpression
 
 __all__ = [
     "AGGREGATES",

@@ -26,12 +26,12 @@ from hubbub.sql.aggregate import (
     may_count_none,
     weight_error,
 )
+from hubbub.sql.complementary_parts import FINE_BITS, Partition
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.moments import Estimate, Floats, Moments, Noise, estimate_linear, linear_half_width
 from hubbub.sql.number_functions import step_bits
 from hubbub.sql.quantile_aggregates import make_quantiles
 from hubbub.sql.query import AggregateCall, BoundedAggregate, Query
-from hubbub.sql.value_parts import FINE_BITS, Partition
 
 __all__ = [
     "Affine",

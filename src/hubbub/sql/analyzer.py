@@ -26,13 +26,13 @@ from hubbub.engines.total_functions import drop_zero_sign
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
 from hubbub.sql import aggregate_calls
 from hubbub.sql.aggregate_calls import is_whole, parse_limit
-from hubbub.sql.expressions import compile_expression
 from hubbub.sql.number_functions import as_column
 from hubbub.sql.output_names import choose_name
 from hubbub.sql.parser import PER_GROUP, PER_ROW, parse
 from hubbub.sql.query import AggregateCall, Argument, GroupKey, Order, Output, Query
 from hubbub.sql.relations import Relations, Sources, check_clauses, resolve_reference
-from hubbub.sql.scalar_types import (
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import (
     TypedExpression,
     as_kind,
     describe_construct,

@@ -13,9 +13,9 @@ from functools import cached_property
 from hubbub.engines.schema import Bounds
 from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
 from hubbub.sql.aggregates import make_aggregates
+from hubbub.sql.complementary_parts import Partition
 from hubbub.sql.contribution_bounding import ContributionBounding
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
-from hubbub.sql.value_parts import Partition
 from hubbub.unit import Unit
 
 __all__ = ["PLANNING_LIMIT", "BoundedQuery"]

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from hubbub.engines.schema import UNIT
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
-from hubbub.sql.value_parts import WEIGHT_BITS, Partition
+from hubbub.sql.complementary_parts import WEIGHT_BITS, Partition
 from hubbub.unit import Neighbours
 
 __all__ = [

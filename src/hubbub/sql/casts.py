@@ -22,7 +22,7 @@ from hubbub.engines.total_functions import (
 )
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql.number_functions import rounded, rounded_to_even
-from hubbub.sql.scalar_types import (
+from hubbub.sql.typed_expressions import (
     TypedExpression,
     as_kind,
     copy_expression,

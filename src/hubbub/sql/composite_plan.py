@@ -34,7 +34,7 @@ from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.query import Output, Query
 from hubbub.sql.released_sql import PUBLIC, RELEASED, ReleasedSQL, compile_released_sql
 from hubbub.sql.result import Result
-from hubbub.sql.split import SplitStatement, list_group_keys
+from hubbub.sql.statement_parts import SplitStatement, list_group_keys
 from hubbub.unit import Unit
 
 __all__ = [

@@ -35,9 +35,9 @@ from hubbub.sql.bounding_sql import (
     value_bits,
     whole_value_bits,
 )
+from hubbub.sql.complementary_parts import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.sql.number_functions import exact_sum, step_bits
 from hubbub.sql.query import BoundedAggregate
-from hubbub.sql.value_parts import WEIGHT_BITS, Partition, clamped, is_finite
 from hubbub.unit import Neighbours
 
 __all__ = ["ContributionBounding"]

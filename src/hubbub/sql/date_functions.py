@@ -28,8 +28,8 @@ from hubbub.engines.total_functions import (
 )
 from hubbub.errors import InvalidInput
 from hubbub.sql.googlesql import DAY_OF_WEEK
-from hubbub.sql.scalar_types import TypedExpression, as_kind, check_arguments, copy_expression, null_key
 from hubbub.sql.text_functions import Builder, Compile, known_whole, text_of
+from hubbub.sql.typed_expressions import TypedExpression, as_kind, check_arguments, copy_expression, null_key
 
 __all__ = ["BUILDERS", "read_interval", "shift", "subtract_dates"]
 

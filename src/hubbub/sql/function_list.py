@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from hubbub.engines.dialect import is_portable
 from hubbub.engines.schema import Column, Kind
-from hubbub.sql.expressions import compile_expression
 from hubbub.sql.released_sql import list_functions
-from hubbub.sql.scalar_types import Scope
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import Scope
 
 __all__ = ["FunctionEntry", "find_nearest", "list_entries", "render_markdown"]
 

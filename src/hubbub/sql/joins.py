@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from hubbub.engines.schema import UNIT, Column, Kind
 from hubbub.errors import InvalidInput, Refused
-from hubbub.sql.scalar_types import Scope, TypedExpression, union_of
+from hubbub.sql.typed_expressions import Scope, TypedExpression, union_of
 
 __all__ = [
     "MAX_JOINED_ROWS",

@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import combination_width, ratio_interval, sum_width, width_from_norms
+from hubbub.mechanisms.confidence_intervals import (
+    combination_width,
+    ratio_interval,
+    sum_width,
+    width_from_norms,
+)
 from hubbub.numbers import Number, parse_rational
 
 __all__ = [

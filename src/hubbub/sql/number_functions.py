@@ -22,8 +22,14 @@ from hubbub.engines.total_functions import (
     format_double,
     number_literal,
 )
-from hubbub.sql.scalar_types import TypedExpression, copy_expression, null_key, number_constant, parenthesize
-from hubbub.sql.value_parts import TINY
+from hubbub.sql.complementary_parts import TINY
+from hubbub.sql.typed_expressions import (
+    TypedExpression,
+    copy_expression,
+    null_key,
+    number_constant,
+    parenthesize,
+)
 
 __all__ = [
     "absolute",

@@ -40,8 +40,8 @@ from hubbub.sensitivity import Sensitivity
 from hubbub.sql import explain
 from hubbub.sql.aggregate import AdditiveAggregate, Aggregate
 from hubbub.sql.bounded_query import PLANNING_LIMIT, BoundedQuery
-from hubbub.sql.choices import choose_plan, find_cheapest_plan, parse_errors
 from hubbub.sql.moments import Estimate, Noise
+from hubbub.sql.plan_choice import choose_plan, find_cheapest_plan, parse_errors
 from hubbub.sql.planned_aggregates import NoisyAggregate, PlannedAggregate, PlannedQuantiles
 from hubbub.sql.post_processing import PostProcessing, compile_outputs
 from hubbub.sql.quantile_aggregates import SelectedQuantiles

@@ -2,7 +2,7 @@
 
 The type of an expression follows from the kinds of keys and aggregates alone. It is determined at planning,
 and expressions without one are refused then. Typed expressions are evaluated by the rules of
-`interval_values`, which fail on no value: after the charge no key or noisy answer can cause an error.
+`released_values`, which fail on no value: after the charge no key or noisy answer can cause an error.
 
 An expression of several aggregates uses their intervals at a higher confidence, so that all hold at
 once, and computes with their ends. If a comparison could be true or false, the result covers both cases.
@@ -23,13 +23,13 @@ from sqlglot import exp
 
 from hubbub.engines.schema import Key, Kind
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql import interval_values
+from hubbub.sql import released_values
 from hubbub.sql.aggregate import Affine, parse_affine_ratio
 from hubbub.sql.integer_outputs import counts_rows_or_units, is_integer_expression, round_estimate
-from hubbub.sql.interval_values import IntervalValue
 from hubbub.sql.moments import Estimate, Floats
 from hubbub.sql.query import AggregateCall, Order, Output, Query
-from hubbub.sql.scalar_types import check_arguments, describe_construct, parse_datetime
+from hubbub.sql.released_values import IntervalValue
+from hubbub.sql.typed_expressions import check_arguments, describe_construct, parse_datetime
 
 __all__ = ["PostProcessing", "ResultColumn", "compile_outputs"]
 
@@ -375,8 +375,8 @@ def _rounded(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     inner = _as(typer(node.this), Kind.NUMBER, describe_construct(node))
     return _Typed(
         Kind.NUMBER,
-        lambda context: interval_values.apply_increasing(
-            lambda values: interval_values.round_half_up(values, places), inner.compute(context)
+        lambda context: released_values.apply_increasing(
+            lambda values: released_values.round_half_up(values, places), inner.compute(context)
         ),
     )
 
@@ -390,7 +390,7 @@ def _equal(one: _Typed, two: _Typed, sign: str, what: str) -> _Typed:
     if kind is None:
         return _constant(None, Kind.BOOLEAN)
     return _truth(
-        lambda context: interval_values.compare(sign, left.compute(context), right.compute(context))
+        lambda context: released_values.compare(sign, left.compute(context), right.compute(context))
     )
 
 
@@ -404,12 +404,12 @@ def _compared(sign: str) -> "Builder":
 def _distinct(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     """IS [NOT] DISTINCT FROM."""
     _, (one, two) = _alike((typer(node.this), typer(node.expression)), "IS DISTINCT FROM")
-    same = _truth(lambda context: interval_values.equal_or_null(one.compute(context), two.compute(context)))
+    same = _truth(lambda context: released_values.equal_or_null(one.compute(context), two.compute(context)))
     return same if isinstance(node, exp.NullSafeEQ) else _opposite(same)
 
 
 def _opposite(inner: _Typed) -> _Typed:
-    return _truth(lambda context: interval_values.negate_truth(inner.compute(context)))
+    return _truth(lambda context: released_values.negate_truth(inner.compute(context)))
 
 
 def _not(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
@@ -417,7 +417,7 @@ def _not(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 
 
 def _all(parts: Sequence[_Typed]) -> _Typed:
-    return _truth(lambda context: reduce(interval_values.conjoin, (part.compute(context) for part in parts)))
+    return _truth(lambda context: reduce(released_values.conjoin, (part.compute(context) for part in parts)))
 
 
 def _any(parts: Sequence[_Typed]) -> _Typed:
@@ -450,7 +450,7 @@ def _in(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 def _is(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     inner = typer(node.this)
     if isinstance(node.expression, exp.Null):
-        return _truth(lambda context: interval_values.is_null(inner.compute(context)))
+        return _truth(lambda context: released_values.is_null(inner.compute(context)))
     if not isinstance(node.expression, exp.Boolean):
         raise Unsupported(
             "IS is followed by neither NULL, TRUE nor FALSE",
@@ -459,7 +459,7 @@ def _is(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
         )
     truth = _as(inner, Kind.BOOLEAN, "IS TRUE")
     truth = truth if node.expression.this else _opposite(truth)
-    return _truth(lambda context: interval_values.is_true_value(truth.compute(context)))
+    return _truth(lambda context: released_values.is_true_value(truth.compute(context)))
 
 
 def _case(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
@@ -490,7 +490,7 @@ def _chosen(tests: list[_Typed], branches: list[_Typed], default: _Typed, what: 
     def compute(context: _Context) -> IntervalValue:
         total = rest.compute(context)
         for test, value in zip(reversed(tests), reversed(values), strict=True):
-            total = interval_values.choose(test.compute(context), value.compute(context), total)
+            total = released_values.choose(test.compute(context), value.compute(context), total)
         return total
 
     return _Typed(kind, compute)
@@ -501,7 +501,7 @@ def _coalesce(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
 
     def compute(context: _Context) -> IntervalValue:
         last, *others = (part.compute(context) for part in reversed(parts))
-        return reduce(lambda total, inner: interval_values.coalesce(inner, total), others, last)
+        return reduce(lambda total, inner: released_values.coalesce(inner, total), others, last)
 
     return _Typed(kind, compute)
 
@@ -511,7 +511,7 @@ def _nullif(node: exp.Expr, typer: Typer, _kinds: Sequence[Kind]) -> _Typed:
     nothing = _constant(None, kind)
     parts = (one, two, nothing)
     return _Typed(
-        kind, lambda context: interval_values.null_if_equal(*(part.compute(context) for part in parts))
+        kind, lambda context: released_values.null_if_equal(*(part.compute(context) for part in parts))
     )
 
 
@@ -543,18 +543,18 @@ _BUILDERS: Mapping[type[exp.Expr], Builder] = {
     exp.Boolean: lambda node, _typer, _kinds: _constant(bool(node.this), Kind.BOOLEAN),
     exp.Column: _reference,
     exp.Paren: lambda node, typer, _kinds: typer(node.this),
-    exp.Add: _of_two(partial(interval_values.combine, np.add)),
-    exp.Sub: _of_two(partial(interval_values.combine, np.subtract)),
-    exp.Mul: _of_two(partial(interval_values.combine, np.multiply)),
-    exp.Div: _of_two(interval_values.divide),
-    exp.Neg: _of_number(interval_values.negate),
-    exp.Abs: _of_number(interval_values.absolute),
+    exp.Add: _of_two(partial(released_values.combine, np.add)),
+    exp.Sub: _of_two(partial(released_values.combine, np.subtract)),
+    exp.Mul: _of_two(partial(released_values.combine, np.multiply)),
+    exp.Div: _of_two(released_values.divide),
+    exp.Neg: _of_number(released_values.negate),
+    exp.Abs: _of_number(released_values.absolute),
     exp.Round: _rounded,
-    exp.Floor: _of_number(partial(interval_values.apply_increasing, np.floor)),
-    exp.Ceil: _of_number(partial(interval_values.apply_increasing, np.ceil)),
-    exp.Sqrt: _of_number(partial(interval_values.apply_increasing, np.sqrt, least=0.0, ulps=1)),
-    exp.Ln: _of_number(partial(interval_values.apply_increasing, np.log, least=0.0, is_open=True, ulps=2)),
-    exp.Exp: _of_number(partial(interval_values.apply_increasing, np.exp, ulps=2)),
+    exp.Floor: _of_number(partial(released_values.apply_increasing, np.floor)),
+    exp.Ceil: _of_number(partial(released_values.apply_increasing, np.ceil)),
+    exp.Sqrt: _of_number(partial(released_values.apply_increasing, np.sqrt, least=0.0, ulps=1)),
+    exp.Ln: _of_number(partial(released_values.apply_increasing, np.log, least=0.0, is_open=True, ulps=2)),
+    exp.Exp: _of_number(partial(released_values.apply_increasing, np.exp, ulps=2)),
     exp.EQ: _compared("="),
     exp.NEQ: _compared("<>"),
     exp.LT: _compared("<"),

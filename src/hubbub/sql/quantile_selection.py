@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hubbub.accounting import PrivacyLoss
 from hubbub.mechanisms import Laplace
-from hubbub.mechanisms.interval_widths import width_from_norms
+from hubbub.mechanisms.confidence_intervals import width_from_norms
 from hubbub.noise import uniform
 from hubbub.noise.enclosures import log
 from hubbub.noise.weighted_choice import choose_by_floats, locate_exactly

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace
-from hubbub.mechanisms.interval_widths import width_from_norms
+from hubbub.mechanisms.confidence_intervals import width_from_norms
 from hubbub.numbers import Number, parse_integer, parse_nonnegative, parse_probability, parse_rational
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
 

@@ -15,7 +15,6 @@ from sqlglot import exp
 from hubbub.engines.schema import UNIT, Column, Kind, Table
 from hubbub.engines.total_functions import read_column
 from hubbub.errors import InvalidInput, Refused, Unsupported
-from hubbub.sql.expressions import compile_expression
 from hubbub.sql.joins import (
     are_units,
     check_join_order,
@@ -35,7 +34,8 @@ from hubbub.sql.joins import (
     without_lists,
 )
 from hubbub.sql.number_functions import as_column
-from hubbub.sql.scalar_types import (
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import (
     Scope,
     TypedExpression,
     as_kind,

@@ -25,7 +25,7 @@ from hubbub.engines.total_functions import SQL_TYPES
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql.integer_outputs import integer_outputs
 from hubbub.sql.post_processing import ResultColumn
-from hubbub.sql.scalar_types import describe_construct
+from hubbub.sql.typed_expressions import describe_construct
 
 __all__ = [
     "MAX_CELLS",

@@ -18,7 +18,7 @@ from hubbub.engines.dialect import call
 from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import DOUBLE, ascii_lower, ascii_upper, text_literal
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql.scalar_types import (
+from hubbub.sql.typed_expressions import (
     MAX_TEXT_LENGTH,
     TypedExpression,
     as_kind,

@@ -15,9 +15,9 @@ from sqlglot import exp
 from hubbub.engines.schema import Kind
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql.aggregate_calls import AggregateSearch, rewrite_filter
-from hubbub.sql.expressions import compile_expression
 from hubbub.sql.number_functions import sum_per_unit
-from hubbub.sql.scalar_types import (
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import (
     Scope,
     TypedExpression,
     as_kind,

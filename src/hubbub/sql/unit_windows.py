@@ -15,8 +15,8 @@ from sqlglot import exp
 from hubbub.engines.schema import Kind
 from hubbub.engines.total_functions import DOUBLE
 from hubbub.errors import Refused, Unsupported
-from hubbub.sql.expressions import compile_expression
-from hubbub.sql.scalar_types import (
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import (
     Scope,
     TypedExpression,
     as_kind,

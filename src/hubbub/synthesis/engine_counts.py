@@ -20,8 +20,8 @@ from hubbub.engines.schema import UNIT, Key, Kind
 from hubbub.engines.total_functions import format_double
 from hubbub.errors import InvalidInput
 from hubbub.sql.bounding_sql import bin_index, capped_weight, clamped_sum, clamped_total, parse_template
+from hubbub.sql.complementary_parts import is_finite
 from hubbub.sql.query import Query
-from hubbub.sql.value_parts import is_finite
 from hubbub.synthesis.counting import WEIGHT_BITS, Integers
 from hubbub.synthesis.domain import Column, ColumnKind, Domain, to_date
 from hubbub.unit import Unit

@@ -40,7 +40,7 @@ from hubbub.synthesis.prefix_sums import MeasuredRange, PrefixNoise
 from hubbub.synthesis.range_tree import TreeNoise
 from hubbub.synthesis.residuals import Residual, ResidualNoise
 from hubbub.synthesis.synopsis_queries import answer_query
-from hubbub.synthesis.synthetic_rows import fit_to_tables, make_consistent_rows, make_metadata, make_rows
+from hubbub.synthesis.synthetic_table import fit_to_tables, make_consistent_rows, make_metadata, make_rows
 from hubbub.synthesis.table_model import TableModel
 from hubbub.synthesis.workload import MAX_TABLE_CELLS, Names
 from hubbub.unit import Neighbours, Unit

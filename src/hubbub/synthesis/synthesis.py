@@ -30,7 +30,7 @@ from hubbub.synthesis.release_budget import ReleaseBudget
 from hubbub.synthesis.synopsis import ENDING, Synopsis
 from hubbub.synthesis.synopsis_plan import note_rows_left_out
 from hubbub.synthesis.synthesizer import check_domain, check_noise, synthesize
-from hubbub.synthesis.synthetic_rows import make_metadata, make_rows
+from hubbub.synthesis.synthetic_table import make_metadata, make_rows
 from hubbub.synthesis.table_model import TableModel
 from hubbub.unit import Unit
 

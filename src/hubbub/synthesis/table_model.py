@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.synthesis.binning import Bins
-from hubbub.synthesis.controlled_rounding import round_to_tables
 from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.domain import MAX_CELLS, OTHER, Column, ColumnKind, to_date
 from hubbub.synthesis.domain_storage import decode_domain, decode_rational, encode_domain
-from hubbub.synthesis.generation import choose_values_within, generate_cells, round_by_group
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target, tilt
 from hubbub.synthesis.junction_tree import Variables
 from hubbub.synthesis.modelled_columns import Merging, ModelledColumns, choose_columns
+from hubbub.synthesis.row_generation import choose_values_within, generate_cells, round_by_group
+from hubbub.synthesis.value_swaps import round_to_tables
 
 __all__ = [
     "Measured",

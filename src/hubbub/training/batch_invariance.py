@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from hubbub.training.clipping import MICROBATCH_MULTIPLE
 from hubbub.training.gradient_storage import FactoredGradient, PerExampleGradient, SparseGradient
-from hubbub.training.isolation import restore_state, seed_generators, suppress_warnings
 from hubbub.training.model_checks import random_batch, restore_modes
 from hubbub.training.per_example_gradients import GradientMethod, LayerRules, Loop, Objective
+from hubbub.training.state_isolation import restore_state, seed_generators, suppress_warnings
 
 __all__ = ["check_batch_invariance"]
 

@@ -26,14 +26,14 @@ from hubbub.numbers import ceil_sqrt
 from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.training.examples import Microbatch
 from hubbub.training.gradient_storage import UNIT_ROUNDOFF
-from hubbub.training.isolation import (
+from hubbub.training.operation_trace import TraceChanged, ValuesChanged
+from hubbub.training.per_example_gradients import GradientMethod, Gradients
+from hubbub.training.state_isolation import (
     full_precision,
     python_and_numpy_positions,
     restore_state,
     suppress_warnings,
 )
-from hubbub.training.operation_trace import TraceChanged, ValuesChanged
-from hubbub.training.per_example_gradients import GradientMethod, Gradients
 from hubbub.unit import Unit
 
 __all__ = [

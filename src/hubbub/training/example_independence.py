@@ -28,10 +28,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from hubbub.training.isolation import restore_state, seed_generators
 from hubbub.training.layer_rules import LayerRecorder
 from hubbub.training.operation_trace import OperationTrace, TraceRecorder, name_tensors
 from hubbub.training.per_example_gradients import LayerRules, backward
+from hubbub.training.state_isolation import restore_state, seed_generators
 
 __all__ = [
     "EITHER_ORDER",

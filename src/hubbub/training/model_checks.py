@@ -19,14 +19,6 @@ from torch import Tensor, nn
 
 from hubbub.errors import HubbubError, InvalidInput, Refused
 from hubbub.training.example_independence import PRIMES, examples_are_independent
-from hubbub.training.isolation import (
-    check_matmul_precision,
-    python_and_numpy_positions,
-    restore_state,
-    seed_generators,
-    suppress_warnings,
-    tensors_equal,
-)
 from hubbub.training.operation_trace import TraceChanged, ValuesChanged
 from hubbub.training.per_example_gradients import (
     Functional,
@@ -35,6 +27,14 @@ from hubbub.training.per_example_gradients import (
     LayerRules,
     Loop,
     Objective,
+)
+from hubbub.training.state_isolation import (
+    check_matmul_precision,
+    python_and_numpy_positions,
+    restore_state,
+    seed_generators,
+    suppress_warnings,
+    tensors_equal,
 )
 
 __all__ = [

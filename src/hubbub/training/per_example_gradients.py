@@ -21,7 +21,6 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 from hubbub.errors import InvalidInput
 from hubbub.training.gradient_storage import DenseGradient, PerExampleGradient
-from hubbub.training.isolation import full_precision, restore_state, tensors_equal
 from hubbub.training.layer_rules import LayerRecorder, Rule, rule_for
 from hubbub.training.operation_trace import (
     OperationTrace,
@@ -31,6 +30,7 @@ from hubbub.training.operation_trace import (
     ValuesChanged,
     settings_of,
 )
+from hubbub.training.state_isolation import full_precision, restore_state, tensors_equal
 
 __all__ = ["Augment", "Functional", "GradientMethod", "LayerRules", "Loop", "Objective", "backward"]
 

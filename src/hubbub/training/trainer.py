@@ -37,14 +37,14 @@ from hubbub.training.checkpoint import (
 from hubbub.training.clipping import ClippedSum, ClippingThreshold, sum_clipped_gradients
 from hubbub.training.clipping_schedule import AdaptiveClipping, Schedule
 from hubbub.training.examples import Examples
-from hubbub.training.isolation import (
+from hubbub.training.model_checks import has_global_hooks, has_hooks
+from hubbub.training.per_example_gradients import GradientMethod
+from hubbub.training.state_isolation import (
     check_matmul_precision,
     kernel_settings,
     read_isolated,
     seed_generators,
 )
-from hubbub.training.model_checks import has_global_hooks, has_hooks
-from hubbub.training.per_example_gradients import GradientMethod
 from hubbub.unit import Unit
 
 __all__ = ["Trainer", "TrainingRecord"]

@@ -22,7 +22,7 @@ from hubbub.server.console.layout import (
 )
 from hubbub.server.console.layout import field as labelled_field
 from hubbub.server.console.markup import Html, element, join
-from hubbub.server.records import Answer, Publication, Question, Role
+from hubbub.server.service_types import Answer, Publication, Question, Role
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
 

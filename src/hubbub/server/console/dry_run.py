@@ -16,7 +16,7 @@ import duckdb
 
 from hubbub.dataset import make_dataset
 from hubbub.engines.schema import Kind
-from hubbub.server.records import ColumnDescription, DatasetDescription, Question, TableDescription
+from hubbub.server.service_types import ColumnDescription, DatasetDescription, Question, TableDescription
 from hubbub.sources import OpenArguments, open_sources
 from hubbub.sql.result import Result
 

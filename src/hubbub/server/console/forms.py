@@ -11,8 +11,8 @@ from starlette.requests import Request
 from hubbub.errors import AccessDenied, InvalidInput
 from hubbub.server.auth import Session
 from hubbub.server.console import texts
-from hubbub.server.records import Question, parse_number
 from hubbub.server.requests import read_body
+from hubbub.server.service_types import Question, parse_number
 
 __all__ = [
     "FIELDS",

@@ -9,7 +9,7 @@ from hubbub.server.auth import Session
 from hubbub.server.console import texts
 from hubbub.server.console.markup import Html, element, join
 from hubbub.server.console.rewrites import spell
-from hubbub.server.records import BudgetReport, PlanReport, Principal, Role
+from hubbub.server.service_types import BudgetReport, PlanReport, Principal, Role
 
 __all__ = [
     "Frame",

@@ -19,7 +19,7 @@ from hubbub.server.console.layout import (
     show_time,
 )
 from hubbub.server.console.markup import Html, element, join
-from hubbub.server.records import AuditRecord, BudgetReport, RaiseRequest, Role, Token
+from hubbub.server.service_types import AuditRecord, BudgetReport, RaiseRequest, Role, Token
 
 __all__ = ["SHOWN", "Management", "render_management"]
 

@@ -19,7 +19,7 @@ from hubbub.server.console.layout import (
     show_time,
 )
 from hubbub.server.console.markup import element
-from hubbub.server.records import DatasetSummary, Publication, Role, Token
+from hubbub.server.service_types import DatasetSummary, Publication, Role, Token
 
 __all__ = [
     "render_datasets",

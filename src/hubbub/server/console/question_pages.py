@@ -24,7 +24,7 @@ from hubbub.server.console.layout import (
 from hubbub.server.console.layout import field as labelled_field
 from hubbub.server.console.markup import Html, element, join
 from hubbub.server.console.rewrites import find_rewrites
-from hubbub.server.records import (
+from hubbub.server.service_types import (
     BudgetReport,
     ColumnDescription,
     DatasetDescription,

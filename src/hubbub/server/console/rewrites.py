@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from hubbub.errors import HubbubError
 from hubbub.server.console import texts
-from hubbub.server.records import BudgetReport
+from hubbub.server.service_types import BudgetReport
 
 __all__ = ["find_rewrites", "spell"]
 

@@ -28,9 +28,9 @@ from hubbub.server.console.layout import Frame, address
 from hubbub.server.console.question_pages import Editor
 from hubbub.server.cookies import clear_session, read_session, set_session
 from hubbub.server.descriptions import status_of
-from hubbub.server.records import Principal, Question, Role, parse_number
 from hubbub.server.rest import render_result
 from hubbub.server.service import Service
+from hubbub.server.service_types import Principal, Question, Role, parse_number
 
 __all__ = ["make_console_routes"]
 

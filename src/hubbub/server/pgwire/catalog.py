@@ -23,7 +23,7 @@ from hubbub.engines.schema import Kind
 from hubbub.server.pgwire.catalog_sql import CATALOG, INFORMATION, rewrite
 from hubbub.server.pgwire.messages import Column, WireError
 from hubbub.server.pgwire.values import Type, type_of_kind
-from hubbub.server.records import TableDescription
+from hubbub.server.service_types import TableDescription
 
 __all__ = ["Catalog", "Live", "catalog_columns"]
 

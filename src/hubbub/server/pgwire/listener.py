@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from hubbub.errors import HubbubError
 from hubbub.noise.entropy import random_bytes
-from hubbub.server.pgwire.answers import ServiceAnswers
 from hubbub.server.pgwire.catalog import Catalog
 from hubbub.server.pgwire.messages import (
     CANCEL_REQUEST,
@@ -32,12 +31,13 @@ from hubbub.server.pgwire.messages import (
     read_message,
     read_startup,
 )
+from hubbub.server.pgwire.query_routing import ServiceAnswers
 from hubbub.server.pgwire.scram import Exchange
 from hubbub.server.pgwire.session import Session
 from hubbub.server.pgwire.sqlstates import convert_error
 from hubbub.server.pgwire.variables import Variables, parse_options
-from hubbub.server.records import Principal
 from hubbub.server.service import Service
+from hubbub.server.service_types import Principal
 from hubbub.server.settings import is_loopback
 
 __all__ = ["WireListener"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hubbub.errors import HubbubError
 from hubbub.server.pgwire.messages import WireError
-from hubbub.server.records import Question
+from hubbub.server.service_types import Question
 from hubbub.sql.parser import without_options
 
 __all__ = ["SERVER_VERSION", "Variables", "parse_options"]

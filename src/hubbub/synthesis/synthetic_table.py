@@ -13,14 +13,14 @@ from hubbub.errors import InvalidInput, Unsupported
 from hubbub.numbers import parse_integer
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
-from hubbub.synthesis.controlled_rounding import round_to_tables
 from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.domain import Column, ColumnKind, Domain
-from hubbub.synthesis.generation import generate_cells
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
 from hubbub.synthesis.measured_tables import MeasuredTables
 from hubbub.synthesis.modelled_columns import ModelledColumns
+from hubbub.synthesis.row_generation import generate_cells
 from hubbub.synthesis.table_model import TableModel, empirical_ridge
+from hubbub.synthesis.value_swaps import round_to_tables
 
 __all__ = ["fit_to_tables", "make_consistent_rows", "make_metadata", "make_rows"]
 

@@ -23,8 +23,8 @@ from hubbub.server.pgwire.portals import Rows, Source
 from hubbub.server.pgwire.statements import Statement, count_parameters
 from hubbub.server.pgwire.values import ARRAYS, Type, type_of_kind
 from hubbub.server.pgwire.variables import SERVER_VERSION, Variables
-from hubbub.server.records import PlanReport, Principal, Question
 from hubbub.server.service import Service
+from hubbub.server.service_types import PlanReport, Principal, Question
 from hubbub.sql.result import Result
 
 __all__ = ["ServiceAnswers"]

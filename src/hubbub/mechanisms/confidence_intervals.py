@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms.additive import Gaussian, Laplace
-from hubbub.mechanisms.error_bounds import half_width, laplace_sum_tail, rounded_gaussian_tail
+from hubbub.mechanisms.laplace_gaussian import Gaussian, Laplace
+from hubbub.mechanisms.noise_tails import half_width, laplace_sum_tail, rounded_gaussian_tail
 from hubbub.numbers import Number, parse_integer, parse_probability, round_up
 
 __all__ = ["combination_width", "mixed_combination_width", "ratio_interval", "sum_width", "width_from_norms"]

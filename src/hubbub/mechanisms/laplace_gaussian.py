@@ -15,7 +15,8 @@ import numpy as np
 from hubbub.accounting import PrivacyLoss, largest_mu, parse_spendable_epsilon, refuse_large_delta
 from hubbub.errors import InvalidInput
 from hubbub.mechanisms.additive_mechanism import MAX_EPSILON, AdditiveMechanism, choose_grid, protects_nobody
-from hubbub.mechanisms.error_bounds import (
+from hubbub.mechanisms.mechanism import check_positive_sensitivity, check_sensitivity, computed_once
+from hubbub.mechanisms.noise_tails import (
     Moment,
     TailFunction,
     discrete_laplace_mean_size,
@@ -25,7 +26,6 @@ from hubbub.mechanisms.error_bounds import (
     rounded_gaussian_tail,
     rounded_gaussian_variance,
 )
-from hubbub.mechanisms.mechanism import check_positive_sensitivity, check_sensitivity, computed_once
 from hubbub.noise import discrete_laplace, geometric, rounded_gaussian
 from hubbub.noise.enclosures import exp_neg, log, mills_ratio, normal_tail
 from hubbub.noise.inversion import MAX_DRAW

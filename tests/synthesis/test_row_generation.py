@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.synthesis.generation import choose_values_within, generate_cells, random_rows, round_by_group
 from hubbub.synthesis.graphical_model import GraphicalModel, Mask, Target
+from hubbub.synthesis.row_generation import choose_values_within, generate_cells, random_rows, round_by_group
 
 
 @given(st.lists(st.integers(0, 4), max_size=60), st.integers(0, 2**32 - 1))

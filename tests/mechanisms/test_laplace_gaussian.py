@@ -170,9 +170,9 @@ def test_laplace_tail_beyond_64_bits_is_memoryless():
 def test_noise_beyond_64_bits_is_extended(kind, monkeypatch):
     mechanism = Laplace(Fraction(1), Sensitivity(1), Fraction(1), 3)
     monkeypatch.setattr(
-        "hubbub.mechanisms.additive.discrete_laplace", lambda *_: np.array([5, MAX_DRAW, -MAX_DRAW])
+        "hubbub.mechanisms.laplace_gaussian.discrete_laplace", lambda *_: np.array([5, MAX_DRAW, -MAX_DRAW])
     )
-    monkeypatch.setattr("hubbub.mechanisms.additive.geometric", lambda _: 2**70)
+    monkeypatch.setattr("hubbub.mechanisms.laplace_gaussian.geometric", lambda _: 2**70)
 
     answers = mechanism.release(np.array([0, 0, 0], dtype=kind + "8")).value
 
@@ -688,8 +688,8 @@ def test_values_without_exact_noise_are_refused(mechanism, value, monkeypatch):
     def never(*_):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr("hubbub.mechanisms.additive.discrete_laplace", never)
-    monkeypatch.setattr("hubbub.mechanisms.additive.rounded_gaussian", never)
+    monkeypatch.setattr("hubbub.mechanisms.laplace_gaussian.discrete_laplace", never)
+    monkeypatch.setattr("hubbub.mechanisms.laplace_gaussian.rounded_gaussian", never)
 
     with refused(HubbubError) as caught:
         mechanism.release(value)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from hubbub.synthesis.controlled_rounding import round_to_tables
-from hubbub.synthesis.generation import generate_cells, random_order
 from hubbub.synthesis.graphical_model import GraphicalModel, Mask, Target
+from hubbub.synthesis.row_generation import generate_cells, random_order
+from hubbub.synthesis.value_swaps import round_to_tables
 
 SIZES = (6, 7, 8, 5)
 PAIRS = [(a, b) for a in range(4) for b in range(a + 1, 4)]

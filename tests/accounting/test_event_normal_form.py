@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from hubbub.accounting import PrivacyLoss, parallel_composition
-from hubbub.accounting.composed_events import drop_dominated, normalize_events
+from hubbub.accounting.event_normal_form import drop_dominated, normalize_events
 from hubbub.accounting.events import EpsilonDelta, Gaussian
 from hubbub.errors import Unsupported
 from refusing import refused

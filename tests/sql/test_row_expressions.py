@@ -12,8 +12,8 @@ import hubbub as hb
 from hubbub.engines.duckdb import DuckDB
 from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.sql.expressions import compile_expression
-from hubbub.sql.scalar_types import Scope
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import Scope
 from internals import EXPRESSION_BUILDERS, connection_of
 from refusing import refused
 from sql.neighbours import DATES, NUMBERS, TEXTS, WEIRD

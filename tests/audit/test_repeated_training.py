@@ -8,7 +8,7 @@ import pytest
 
 from audit.zoo.noise import gaussian, seeded
 from hubbub.audit import Claim, audit_runs
-from hubbub.audit.training_runs import runs_needed
+from hubbub.audit.repeated_training import runs_needed
 from hubbub.errors import InvalidInput
 
 

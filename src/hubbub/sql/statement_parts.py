@@ -18,12 +18,12 @@ from sqlglot import exp
 
 from hubbub.engines.schema import Table
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.sql.expressions import compile_expression
 from hubbub.sql.output_names import choose_name, default_name
 from hubbub.sql.parser import PER_GROUP, PER_ROW
 from hubbub.sql.relations import Relations, Sources, resolve_reference
 from hubbub.sql.released_sql import PUBLIC, RELEASED
-from hubbub.sql.scalar_types import TypedExpression, refuse_ambiguous_names
+from hubbub.sql.row_expressions import compile_expression
+from hubbub.sql.typed_expressions import TypedExpression, refuse_ambiguous_names
 
 __all__ = ["SplitStatement", "list_group_keys", "split_statement"]
 

@@ -14,7 +14,7 @@ import typer
 from cli.terminal import run
 from hubbub.cli.app import app
 from hubbub.cli.commands import COMMANDS, EXAMPLES
-from hubbub.cli.shell import EXIT_CODES
+from hubbub.cli.runner import EXIT_CODES
 from hubbub.engines.duckdb import DuckDB
 from hubbub.errors import EngineFailed, HubbubError
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput
-from hubbub.mechanisms import error_bounds
-from hubbub.mechanisms.error_bounds import (
+from hubbub.mechanisms import noise_tails
+from hubbub.mechanisms.noise_tails import (
     discrete_laplace_tail,
     half_width,
     rounded_gaussian_tail,
@@ -63,13 +63,13 @@ def test_the_tail_is_enclosed_however_few_the_bits(beyond, tail):
 
 
 def test_laplace_tail_uses_the_safe_end_of_every_enclosure(monkeypatch):
-    exact = error_bounds.exp_neg
+    exact = noise_tails.exp_neg
 
     def vague(x, bits):
         low, high = exact(x, bits)
         return low - (low >> 20), high + (high >> 20)
 
-    monkeypatch.setattr(error_bounds, "exp_neg", vague)
+    monkeypatch.setattr(noise_tails, "exp_neg", vague)
     for m in (0, 3):
         for scale in (Fraction(1), Fraction(20)):
             low, high = discrete_laplace_tail(scale, m, 64)

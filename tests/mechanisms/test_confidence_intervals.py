@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.errors import InvalidInput, Unsupported
-from hubbub.mechanisms import Gaussian, Laplace, interval_widths
-from hubbub.mechanisms.error_bounds import half_width, laplace_sum_tail
-from hubbub.mechanisms.interval_widths import (
+from hubbub.mechanisms import Gaussian, Laplace, confidence_intervals
+from hubbub.mechanisms.confidence_intervals import (
     combination_width,
     mixed_combination_width,
     ratio_interval,
     sum_width,
     width_from_norms,
 )
+from hubbub.mechanisms.noise_tails import half_width, laplace_sum_tail
 from hubbub.sensitivity import Sensitivity
 from refusing import refused
 
@@ -234,19 +234,19 @@ def test_a_table_of_combinations_has_a_width_for_each():
 def test_two_terms_have_the_tail_of_the_closed_form(rare):
     ratios = np.array([0, 1e-12, 0.001, 0.3, 0.999, 1 - 1e-9, 1 - 1e-15])
     far = float(-mp.log(mp.mpf(rare.numerator) / rare.denominator))
-    for ratio, tail in zip(ratios, interval_widths._pair_tail(ratios, np.full(7, far)), strict=True):
+    for ratio, tail in zip(ratios, confidence_intervals._pair_tail(ratios, np.full(7, far)), strict=True):
         r, t = mp.mpf(float(ratio)), mp.mpf(far)
         exact = (mp.exp(-t) - r**2 * (mp.exp(-t / r) if r else 0)) / (1 - r**2)
         assert abs(tail / exact - 1) < 1e-8
-    quantiles = interval_widths._pair_quantiles(rare)
+    quantiles = confidence_intervals._pair_quantiles(rare)
     assert (np.diff(quantiles) >= 0).all()
-    assert abs(quantiles[-1] / interval_widths._sum_quantile(2, rare) - 1) < 1e-5
+    assert abs(quantiles[-1] / confidence_intervals._sum_quantile(2, rare) - 1) < 1e-5
 
 
 @pytest.mark.parametrize("rare", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**6)])
 def test_quantiles_of_continuous_sums_match_the_closed_form(rare):
     for terms in (1, 2, 5, 40):
-        t = mp.mpf(interval_widths._sum_quantile(terms, rare))
+        t = mp.mpf(confidence_intervals._sum_quantile(terms, rare))
         parts = [
             mp.binomial(2 * terms - 1 - j, terms - j) * mp.mpf(2) ** (j + 1 - 2 * terms)
             for j in range(terms + 1)
@@ -258,8 +258,8 @@ def test_quantiles_of_continuous_sums_match_the_closed_form(rare):
 @pytest.mark.parametrize("rare", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**6), Fraction(1, 2**400)])
 def test_many_equal_terms_are_bounded_closely(rare):
     for terms in (17, 100):
-        bound = float(interval_widths._laplace_width(*map(np.float64, (terms, terms**0.5, 1)), rare))
-        truth = interval_widths._sum_quantile(terms, rare)
+        bound = float(confidence_intervals._laplace_width(*map(np.float64, (terms, terms**0.5, 1)), rare))
+        truth = confidence_intervals._sum_quantile(terms, rare)
         assert truth <= bound <= truth * (1 + 0.5 / terms + 0.003)
 
 
@@ -310,7 +310,7 @@ def test_ratio_interval_spans_all_ratios_not_excluded(top, bottom, mechanism):
     shares = np.linspace(0, 1, 257)
     if isinstance(mechanism, Laplace):
         wide = np.array(
-            [interval_widths._pair_width(max(p, 1 - p), min(p, 1 - p), Fraction(1, 20)) for p in shares]
+            [confidence_intervals._pair_width(max(p, 1 - p), min(p, 1 - p), Fraction(1, 20)) for p in shares]
         )
         wide = wide * float(mechanism.scale) + 1
     else:
@@ -345,8 +345,8 @@ def test_ratio_interval_handles_large_numbers():
 @pytest.mark.parametrize("rare", [0.5, 0.05, 1e-6])
 def test_width_of_a_difference_is_convex_in_the_ratio(rare):
     """What makes the shares that are excluded at either end an interval."""
-    exact = interval_widths._pair_quantiles(Fraction(rare))
-    light = np.arange(interval_widths._RATIOS + 1) / interval_widths._RATIOS
+    exact = confidence_intervals._pair_quantiles(Fraction(rare))
+    light = np.arange(confidence_intervals._RATIOS + 1) / confidence_intervals._RATIOS
     wide, share = exact / (1 + light), light / (1 + light)  # as weights that add up to one
     slopes = np.diff(wide) / np.diff(share)
     assert (np.diff(slopes) >= -1e-6).all()

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.synthesis.counting import Integers
-from hubbub.synthesis.generation import random_rows
 from hubbub.synthesis.graphical_model import GraphicalModel, Mask, Reals
 from hubbub.synthesis.junction_tree import Variables
+from hubbub.synthesis.row_generation import random_rows
 
 __all__ = ["round_to_tables"]
 

@@ -21,7 +21,8 @@ from hubbub.engines.total_functions import text_literal
 from hubbub.errors import InvalidInput, Unsupported
 from hubbub.sql import date_functions, number_functions, text_functions
 from hubbub.sql.casts import cast_to
-from hubbub.sql.scalar_types import (
+from hubbub.sql.text_functions import as_whole, known_whole, passes_null
+from hubbub.sql.typed_expressions import (
     MAX_TEXT_LENGTH,
     SUBQUERY_REASON,
     Scope,
@@ -39,7 +40,6 @@ from hubbub.sql.scalar_types import (
     unknown_type_compared,
     unsupported_here,
 )
-from hubbub.sql.text_functions import as_whole, known_whole, passes_null
 
 __all__ = ["compile_expression"]
 
