@@ -16,7 +16,7 @@ import pytest
 
 from hubbub.accounting import filter_pricing
 from hubbub.accounting.discrete_events import FiniteDistributions
-from hubbub.accounting.filter_stages import GaussianStage
+from hubbub.accounting.filter_second_stage import GaussianStage
 from hubbub.accounting.filters import PrivacyFilter
 from hubbub.accounting.gaussian_dominance import largest_mu_squared, loss_facts
 from hubbub.accounting.privacy_loss import PrivacyLoss

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, PrivacyOdometer
 from hubbub.accounting.composable_cost import ORDERS
-from hubbub.accounting.filter_stages import (
+from hubbub.accounting.filter_second_stage import (
     FilterCharge,
     GaussianStage,
     RenyiStage,

@@ -32,7 +32,7 @@ import hubbub as hb
 from attacks import mutants_declared as mutants
 from attacks.rows import Row, both_tests
 from cli.terminal import run
-from hubbub.cli.app import app
+from hubbub.cli.all_commands import app
 from hubbub.errors import HubbubError
 from hubbub.ledger import Ledger
 from internals import engine_of

@@ -497,7 +497,7 @@ def test_command_imports_optional_modules_lazily():
 
 @pytest.mark.slow
 def test_commands_load_the_database_lazily():
-    code = "import hubbub.cli.app, sys; print([m for m in sys.modules])"
+    code = "import hubbub.cli.all_commands, sys; print([m for m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'duckdb'" not in loaded
 

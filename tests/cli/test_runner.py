@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from cli.terminal import run
-from hubbub.cli.app import app
+from hubbub.cli.all_commands import app
 from hubbub.cli.commands import COMMANDS, EXAMPLES
 from hubbub.cli.runner import EXIT_CODES
 from hubbub.engines.duckdb import DuckDB

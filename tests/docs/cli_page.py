@@ -24,7 +24,7 @@ With `--format json` answers are JSON on stdout, and errors JSON on stderr, with
 | 4 | the budget is exhausted |
 | 5 | the engine or the ledger failed |
 """
-_COMMAND = ("-m", "typer", "hubbub.cli.app", "utils", "docs", "--name", "hubbub")
+_COMMAND = ("-m", "typer", "hubbub.cli.all_commands", "utils", "docs", "--name", "hubbub")
 
 
 def make_page() -> str:

@@ -7,7 +7,7 @@ import typer
 
 from cli.terminal import run
 from docs.cli_page import make_page
-from hubbub.cli.app import app
+from hubbub.cli.all_commands import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 COMMANDS = typer.main.get_command(app).commands

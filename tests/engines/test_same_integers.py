@@ -5,8 +5,8 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from sql.test_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
-from sql.test_expressions import WORDS as OTHER_WORDS
+from sql.test_row_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
+from sql.test_row_expressions import WORDS as OTHER_WORDS
 
 import hubbub as hb
 from hubbub.accounting.in_memory_account import InMemoryAccount

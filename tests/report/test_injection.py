@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hubbub.engines.schema import Kind
-from hubbub.report.exports import render_bytes, render_text
 from hubbub.report.pages import markdown_text
+from hubbub.report.result_files import render_bytes, render_text
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
 

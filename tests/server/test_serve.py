@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from typer.testing import CliRunner
 
-from hubbub.cli.app import app
+from hubbub.cli.all_commands import app
 from hubbub.config import read_config
 from hubbub.errors import InvalidInput
 from hubbub.server.certificates import find_certificate, make_certificate

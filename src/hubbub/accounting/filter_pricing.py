@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hubbub.accounting.filter_stages import (
+from hubbub.accounting.filter_second_stage import (
     FilterCharge,
     GaussianStage,
     Opening,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from hubbub.accounting.codec import canonical_json, decode, decode_rational, encode
 from hubbub.accounting.composable_cost import ORDERS
 from hubbub.accounting.filter_pricing import holds, is_charge_true, price
-from hubbub.accounting.filter_stages import (
+from hubbub.accounting.filter_second_stage import (
     FilterCharge,
     GaussianStage,
     OdometerReading,

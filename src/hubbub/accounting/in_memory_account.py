@@ -13,7 +13,7 @@ from hubbub.accounting import (
     Receipt,
 )
 from hubbub.accounting.budget import refuse_copy, refuse_fork, refuse_other_relation, refuse_other_unit
-from hubbub.accounting.filter_stages import OdometerReading
+from hubbub.accounting.filter_second_stage import OdometerReading
 from hubbub.accounting.filters import Remaining
 from hubbub.accounting.serialization import loss_to_json, stored_loss
 from hubbub.errors import InvalidInput

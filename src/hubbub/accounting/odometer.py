@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hubbub.accounting.filter_stages import OdometerReading, round_sum
+from hubbub.accounting.filter_second_stage import OdometerReading, round_sum
 from hubbub.accounting.gaussian_dominance import loss_facts, mu_squared_at
 from hubbub.accounting.privacy_loss import PrivacyLoss
 from hubbub.numbers import Number, parse_below_one, round_up

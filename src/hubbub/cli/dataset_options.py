@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hubbub.cli.completion import complete_column, complete_pair, complete_table
+from hubbub.cli.name_completion import complete_column, complete_pair, complete_table
 from hubbub.cli.options import (
     LargeEpsilon,
     Population,

@@ -22,7 +22,7 @@ def functions(word: Word = None, form: FormatOption = OutputFormat.TEXT) -> None
     hubbub functions
     hubbub functions date
     """
-    from hubbub.report.tables import align_rows
+    from hubbub.report.text_tables import align_rows
     from hubbub.sql.function_list import list_entries
 
     entries = [entry for entry in list_entries() if word is None or word.upper() in entry.example.upper()]

@@ -22,7 +22,7 @@ from hubbub.numbers import (
     parse_probability,
 )
 from hubbub.output_files import check_output_path
-from hubbub.report.tables import DIGITS
+from hubbub.report.text_tables import DIGITS
 
 __all__ = ["loss"]
 

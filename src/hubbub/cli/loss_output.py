@@ -20,7 +20,7 @@ from hubbub.errors import InvalidInput
 from hubbub.escaping import escape_lines
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import write_output
-from hubbub.report.tables import DIGITS
+from hubbub.report.text_tables import DIGITS
 
 __all__ = ["CalibratedNoise", "LossQuestion", "show_loss", "stepping"]
 

@@ -25,7 +25,7 @@ from hubbub.engine_lookup import is_server
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import check_output_path
-from hubbub.report.tables import DIGITS, describe_cost, format_cost
+from hubbub.report.text_tables import DIGITS, describe_cost, format_cost
 
 if TYPE_CHECKING:
     from hubbub.dataset import Dataset

@@ -14,8 +14,8 @@ from hubbub.cli.terminal import escaped, is_quiet, make_console, print_line, to_
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.escaping import escape_json, escape_lines
 from hubbub.output_files import check_output_path, write_output
-from hubbub.report.exports import ENDINGS, check_format, render_bytes, render_text
-from hubbub.report.tables import align_rows, describe_plan, format_rows
+from hubbub.report.result_files import ENDINGS, check_format, render_bytes, render_text
+from hubbub.report.text_tables import align_rows, describe_plan, format_rows
 
 if TYPE_CHECKING:
     from hubbub.sql.composite_plan import AnyPlan

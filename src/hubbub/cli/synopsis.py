@@ -24,7 +24,7 @@ from hubbub.cli.terminal import FormatOption, OutputFormat, print_line, show_out
 from hubbub.errors import InvalidInput
 from hubbub.numbers import format_up
 from hubbub.output_files import check_output_path, write_output
-from hubbub.report.tables import DIGITS
+from hubbub.report.text_tables import DIGITS
 
 if TYPE_CHECKING:
     from hubbub.dataset import Dataset

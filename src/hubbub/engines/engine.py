@@ -1,6 +1,6 @@
 """The engine protocol: an engine holds the rows and gives out aggregates as exact integers, nothing else.
 
-A new engine subclasses `remote.RemoteEngine`; docs/engines.md says what it takes.
+A new engine subclasses `remote_engine.RemoteEngine`; docs/engines.md says what it takes.
 """
 
 import threading

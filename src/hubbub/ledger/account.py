@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss, Receipt
 from hubbub.accounting.budget import refuse_copy, refuse_other_relation, refuse_other_unit
-from hubbub.accounting.filter_stages import FilterCharge, OdometerReading, encode_charge
+from hubbub.accounting.filter_second_stage import FilterCharge, OdometerReading, encode_charge
 from hubbub.accounting.filters import Remaining
 from hubbub.accounting.serialization import encode_loss
 from hubbub.engines.data_identity import DataIdentity

@@ -12,7 +12,7 @@ from typing import Any
 
 from hubbub.accounting import PrivacyLoss
 from hubbub.accounting.budget import refuse_other_relation
-from hubbub.accounting.filter_stages import encode_charge
+from hubbub.accounting.filter_second_stage import encode_charge
 from hubbub.accounting.serialization import encode_loss
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFailed, Refused
 from hubbub.ledger.copy_detection import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id

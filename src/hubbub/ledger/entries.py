@@ -19,7 +19,7 @@ from typing import Any
 from hubbub.accounting import FilterCharge, PrivacyFilter, PrivacyLoss
 from hubbub.accounting.codec import canonical_json
 from hubbub.accounting.filter_pricing import is_charge_true
-from hubbub.accounting.filter_stages import decode_charge
+from hubbub.accounting.filter_second_stage import decode_charge
 from hubbub.accounting.serialization import stored_loss
 from hubbub.errors import HubbubError, InvalidInput, LedgerFailed
 from hubbub.ledger.store import Transaction

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hubbub.accounting import PrivacyFilter, PrivacyLoss, PrivacyOdometer
-from hubbub.accounting.filter_stages import OdometerReading
+from hubbub.accounting.filter_second_stage import OdometerReading
 from hubbub.numbers import format_up
 
 __all__ = ["LifetimeLoss", "lifetime_loss"]

@@ -18,7 +18,7 @@ from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.numbers import format_estimate, format_percent, format_up
 from hubbub.report.charts import LEGEND_HEIGHT, Axis, Frame, render_svg, svg_legend, svg_line, svg_text
-from hubbub.report.tables import format_key
+from hubbub.report.text_tables import format_key
 
 if TYPE_CHECKING:
     from hubbub.sql.post_processing import ResultColumn

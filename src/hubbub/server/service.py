@@ -48,8 +48,8 @@ from hubbub.server.administration import Administration
 from hubbub.server.auth import Auth
 from hubbub.server.descriptions import describe_table, result_columns, with_text, without_text
 from hubbub.server.hosted_dataset import HostedDataset, Run, choose_deadline
-from hubbub.server.library import Library
 from hubbub.server.request_keys import RequestKeys
+from hubbub.server.saved_questions import Library
 from hubbub.server.service_types import (
     Answer,
     BudgetReport,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.escaping import escape
 from hubbub.numbers import format_down, format_error, format_nearest, format_percent, format_up
-from hubbub.report.tables import count_of, format_key
+from hubbub.report.text_tables import count_of, format_key
 from hubbub.sql.limit_choice import VALUE_SIZES
 from hubbub.sql.moments import Estimate
 from hubbub.sql.planned_aggregates import NoisyAggregate

@@ -22,9 +22,9 @@ from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.numbers import format_up
 from hubbub.output_files import check_output_path, write_output
-from hubbub.report import exports
+from hubbub.report import result_files
 from hubbub.report.pages import html_text
-from hubbub.report.tables import align_rows, count_of, describe_cuts, format_rows
+from hubbub.report.text_tables import align_rows, count_of, describe_cuts, format_rows
 from hubbub.sql.post_processing import ResultColumn
 
 if TYPE_CHECKING:
@@ -140,15 +140,15 @@ class Result:
 
     def to_csv(self) -> str:
         """Return comma-separated values, with a header; digits follow the widths of intervals."""
-        return exports.render_text(self, "csv")
+        return result_files.render_text(self, "csv")
 
     def to_markdown(self) -> str:
         """Return the table and its guarantee as Markdown."""
-        return exports.render_text(self, "md")
+        return result_files.render_text(self, "md")
 
     def to_html(self) -> str:
         """Return a page that stands alone: the question, the table, a chart and the guarantee."""
-        return exports.render_html(self)
+        return result_files.render_html(self)
 
     def to_json(self) -> str:
         """Return the table and its label as they are stored: by columns, with all digits.
@@ -164,7 +164,7 @@ class Result:
         """Read what `to_json` returned, or a JSON file that `write` made."""
         try:
             stored = json.loads(text)
-            if stored["format"] not in {_FORMAT, exports.TABLE_FORMAT}:
+            if stored["format"] not in {_FORMAT, result_files.TABLE_FORMAT}:
                 raise ValueError  # noqa: TRY301 - said below, with all else that may be wrong
             columns = [
                 _read_column(each) if stored["format"] == _FORMAT else _column_of_rows(each, stored["rows"])
@@ -184,18 +184,18 @@ class Result:
         .csv, .json, .ndjson, .parquet, .html, .md, .xlsx, .svg, .png or .txt. The file appears only when it
         is complete. A file of rows, a ledger or a key is never overwritten.
         """
-        check_output_path(path, tuple(exports.ENDINGS))
-        form = exports.ENDINGS[Path(path).suffix.lower()]
-        exports.check_format(form)
-        write_output(path, self._render(form), tuple(exports.ENDINGS))
+        check_output_path(path, tuple(result_files.ENDINGS))
+        form = result_files.ENDINGS[Path(path).suffix.lower()]
+        result_files.check_format(form)
+        write_output(path, self._render(form), tuple(result_files.ENDINGS))
 
     def _render(self, form: str) -> str | Callable[[Path], object]:
         if form == "parquet":
             return lambda part: self.relation().write_parquet(str(part))
         if form in {"xlsx", "png"}:
-            content = exports.render_bytes(self, form)
+            content = result_files.render_bytes(self, form)
             return lambda part: part.write_bytes(content)
-        return exports.render_text(self, form)
+        return result_files.render_text(self, form)
 
     def relation(self, connection: Any = None) -> Any:
         """Return the table as a DuckDB relation, in `connection` or in a new in-memory database."""
@@ -289,7 +289,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         caption = html_text(_caption(self.facts))
-        return f"{exports.html_table(self, _HTML_ROWS)}<p><small>{caption}</small></p>"
+        return f"{result_files.html_table(self, _HTML_ROWS)}<p><small>{caption}</small></p>"
 
     def svg(self, column: str | None = None) -> str:
         """Return a chart of one answer, or of all, with intervals, as SVG."""

@@ -20,7 +20,7 @@ from sqlglot import exp
 from hubbub.engines.engine import Engine
 from hubbub.errors import EngineFailed, Unsupported
 from hubbub.output_files import write_output
-from hubbub.report.exports import csv_line, shown_cells
+from hubbub.report.result_files import csv_line, shown_cells
 from hubbub.sql.composite_plan import AnyPlan, CompositePlan
 from hubbub.sql.executor import (
     Integers,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.report.pages import html_text, markdown_text, render_page
-from hubbub.report.tables import describe_facts, format_rows
+from hubbub.report.text_tables import describe_facts, format_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +152,7 @@ def render_text(result: "Result", form: str, cost: Sequence[str] = ()) -> str:
         return render_html(result, cost)
     if form == "svg":
         return result.svg()
-    from hubbub.report.tables import align_rows
+    from hubbub.report.text_tables import align_rows
 
     lines = (
         [*align_rows(format_rows(result)), "", *map(escape, cost)]

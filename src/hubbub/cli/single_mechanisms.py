@@ -19,7 +19,7 @@ from hubbub.cli.terminal import FormatOption, OutputFormat, bold, print_line, sh
 from hubbub.errors import InvalidInput
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, RandomizedResponse, choose_additive_noise
 from hubbub.numbers import format_percent, format_up, parse_nonnegative
-from hubbub.report.tables import DIGITS
+from hubbub.report.text_tables import DIGITS
 from hubbub.sensitivity import Bounded, Sensitivity
 from hubbub.unit import Unit
 
