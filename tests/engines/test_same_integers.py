@@ -5,8 +5,6 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from sql.test_row_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
-from sql.test_row_expressions import WORDS as OTHER_WORDS
 
 import hubbub as hb
 from hubbub.accounting.in_memory_account import InMemoryAccount
@@ -15,6 +13,8 @@ from hubbub.engines.engine import TableSource
 from hubbub.errors import InvalidInput, Unsupported
 from internals import engine_of
 from sql.neighbours import NUMBERS, SPELLINGS, WEIRD, World, case, databases, seeded
+from sql.test_row_expressions import CONSTANTS, EXPRESSIONS, nested, of_constants
+from sql.test_row_expressions import WORDS as OTHER_WORDS
 
 OTHERS = ["PostgreSQL", "Spark"]
 COLUMNS = {
