@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any, NoReturn, Self
 
 from hubbub.accounting import PrivacyLoss, refuse_large_epsilon
@@ -174,7 +173,7 @@ class Dataset(SynopsisPlanning):
             )
 
         try:
-            return plan_query(statement, text=text)
+            return self._answered_before(partial(plan_query, statement, text=text))
         except (InvalidInput, Refused, Unsupported):
             if error is not None:
                 raise
@@ -188,12 +187,7 @@ class Dataset(SynopsisPlanning):
                 raise
         refuse_large_epsilon(parse_positive(price, "epsilon"), allow=allow_large_epsilon)
         plan_all = partial(plan_parts, text, split, keys or {}, runner=self.run, engine=self._engine)
-        composite = plan_all(plan_query)
-        for entry in self._earlier_entries(composite):
-            earlier = plan_all(partial(plan_query, until=entry))
-            if self._has_charge(earlier):
-                return earlier
-        return composite
+        return self._answered_before(lambda **until: plan_all(partial(plan_query, **until)))
 
     def _analyze(
         self,
@@ -233,41 +227,52 @@ class Dataset(SynopsisPlanning):
         needed = {"rows": bounded.estimates_rows, "groups": bounded.estimates_groups}
         fitting = {kind: self._known.find(kind, plan.conditions[kind]) for kind in needed if needed[kind]}
         known = {kind: [each for each in of if (each.entry or 0) <= until] for kind, of in fitting.items()}
-        best = use_known_limits(plan, known, always=always)
-        if not self.has_ledger or self._has_charge(best):
-            return best
-        # What was asked before has its answer, though other histograms may have been released since.
-        used = {each.kind: each.entry for each in best.found_limits}
-        for combination in product(*([None, *known[kind]] for kind in known)):
-            chosen = {each.kind: each for each in combination if each is not None}
-            if not chosen or used == {kind: each.entry for kind, each in chosen.items()}:
-                continue
-            earlier = use_known_limits(plan, {kind: [each] for kind, each in chosen.items()}, always=True)
-            if self._has_charge(earlier):
-                return earlier
-        return best
+        return use_known_limits(plan, known, always=always)
 
-    def _earlier_entries(self, plan: CompositePlan) -> list[int]:
-        """The entries of the ledger up to which its parts would have other limits; 0 stands for none of them.
+    def _answered_before(self, plan_until: Callable[..., AnyPlan]) -> AnyPlan:
+        """The plan with all limits that are known now; or, if it was charged, the one with fewer of them.
+
+        What was asked before has its answer, at its price, though more histograms may be known since.
+        """
+        plan = plan_until()
+        for entry in self._earlier_entries(plan):
+            with suppress(HubbubError):  # an error that takes more than is known may not be had
+                earlier = plan_until(until=entry)
+                if self._has_charge(earlier):
+                    return earlier
+        return plan
+
+    def _earlier_entries(self, plan: AnyPlan) -> list[int]:
+        """The entries of the ledger up to which the plan would have other limits; 0 stands for none of them.
 
         The list is empty if the plan itself was charged: it has its answer.
         """
-        found_limits = [each for part in plan.parts for each in part.found_limits]
+        parts = plan.parts if isinstance(plan, CompositePlan) else [plan]
+        found_limits = [each for part in parts for each in part.found_limits]
         if not self.has_ledger or all(each.is_declared for each in found_limits) or self._has_charge(plan):
             return []
         histograms = [
             each
-            for part in plan.parts
+            for part in parts
             for kind, conditions in part.conditions.items()
             for each in self._known.find(kind, conditions)
         ]
         return [0, *sorted({each.entry or 0 for each in histograms} - {0})[:-1]]
 
     def _has_charge(self, plan: AnyPlan) -> bool:
-        """True if this very question was charged on this version of the rows."""
+        """True if this very question was charged on these rows, and its answer may be read here.
+
+        One that only other analysts asked looks like one that nobody asked.
+        """
         assert isinstance(self.account, LedgerAccount)
-        question = digest([fingerprint_plan(plan, self._origin), self.version])
-        return self.account.find_charge(question) is not None
+        number = self.account.find_charge(digest([fingerprint_plan(plan, self._origin), self.version]))
+        if number is None:
+            return False
+        try:
+            self.account.entry(number)
+        except HubbubError:
+            return False
+        return True
 
     def _read_histograms(self, account: LedgerAccount) -> None:
         """Remember the histograms that are stored in the ledger's releases."""

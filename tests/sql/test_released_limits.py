@@ -197,6 +197,43 @@ def test_an_analyst_does_not_see_what_others_paid_for(file, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_plan_does_not_depend_on_what_other_analysts_asked(file, tmp_path):
+    """It searched again where another had charged this very question: a free plan told her SQL and ε."""
+    ledger, text = tmp_path / "l.db", "SELECT SUM(x) AS s FROM t"
+
+    def as_analyst(name):
+        return hb.open(file, table="t", unit="who", ledger=ledger, analyst=name, bounds={"x": (0, 9)})
+
+    with open_data(file, ledger) as data:
+        for name in ("ada", "bob"):
+            data.account.grant(name, hb.Budget(5, 1e-5))
+    with as_analyst("bob") as data:
+        data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run()
+        before = str(data.sql(text, epsilon=0.5))
+    with as_analyst("ada") as data:
+        data.sql(text, epsilon=0.5).run()
+    with as_analyst("bob") as data:
+        plan = data.sql(text, epsilon=0.5)
+        assert str(plan) == before
+        assert plan.split.rows == 0
+        assert not data.is_answered(plan)
+
+
+@pytest.mark.slow
+def test_a_question_by_its_error_keeps_its_answer_and_price(file, tmp_path):
+    """Limits that were measured later made it another question, of another ε."""
+    with open_data(file, tmp_path / "l.db") as data:
+        data.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.01).run()
+        first = data.sql("SELECT SUM(x) AS s FROM t", error={"s": 20_000})
+        answer = first.run().value.to_dict()
+        data.limits(epsilon=2)
+        again = data.sql("SELECT SUM(x) AS s FROM t", error={"s": 20_000})
+        assert data.is_answered(again)
+        assert again.epsilon == first.epsilon
+        assert again.run().value.to_dict() == answer
+
+
+@pytest.mark.slow
 def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path):
     """From her own budget: the account has paid, and the histogram is the same."""
     ledger, ada = tmp_path / "l.db", {"table": "t", "unit": "who", "analyst": "ada", "bounds": {"x": (0, 9)}}
