@@ -358,6 +358,9 @@ def test_pivots_are_those_of_duckdb():
         ):
             with pytest.raises(hb.HubbubError):
                 data.sql(text, epsilon=1)
+        values = ", ".join(f"'v{i}'" for i in range(101))
+        with pytest.raises(hb.Unsupported, match="more than 200 columns"):
+            data.sql(f"PIVOT t ON h IN ({values}) USING SUM(x), COUNT(*) GROUP BY g", epsilon=1)
 
 
 def test_numeric_keys_are_bounds():

@@ -13,6 +13,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from hubbub.engines.schema import Key, Table
+from hubbub.errors import Unsupported
 from hubbub.sql.output_names import default_name
 from hubbub.sql.parser import PER_ROW
 
@@ -224,6 +225,12 @@ def _expand_pivot(node: exp.Pivot, tables: Mapping[str, Table]) -> exp.Select | 
     if not values or any(not isinstance(value, exp.Literal) for value in values):
         return None
     calls = node.args.get("using") or [exp.Count(this=exp.Star(), big_int=True)]
+    if len(values) * len(calls) > _MAX_PIVOT_COLUMNS:
+        raise Unsupported(
+            f"PIVOT has more than {_MAX_PIVOT_COLUMNS} columns",
+            why="each of them is an aggregate of its own",
+            fix="list fewer values, or group by the column",
+        )
     group = _pivot_groups(node, column.name.lower(), calls)
     if group is None:
         return None
