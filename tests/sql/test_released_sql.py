@@ -327,6 +327,12 @@ def test_rows_are_not_joined_with_a_public_table_that_with_hides(rows, text):
     assert data.sql(beside, epsilon=HUGE, allow_large_epsilon=True).run().value["r"] == [pytest.approx(3)]
 
 
+def test_a_public_table_of_lists_is_refused_by_name(rows):
+    data = open_data(rows, public={"lists": rows.sql("SELECT [1] AS l").to_arrow_table()})
+    with pytest.raises(hb.Unsupported, match="lists has no column that can be read"):
+        data.sql("SELECT COUNT(*) AS c FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g), lists", epsilon=1)
+
+
 def test_dates_that_python_does_not_know_are_missing(rows):
     text = (
         "SELECT DATE '2024-01-01' + CAST(n * 1000000 AS INTEGER) AS a FROM (SELECT COUNT(*) AS n FROM t) AS q"

@@ -323,6 +323,12 @@ def _read_public_tables(statement: exp.Expr, engine: Engine) -> dict[str, list[R
         name = known.get(table.name.lower())
         if name is None or name.lower() in ctes or not isinstance(table.this, exp.Identifier):
             continue
+        if all(column.kind is Kind.OPAQUE for column in engine.tables[name].columns):
+            raise Unsupported(
+                f"the public table {name} has no column that can be read",
+                why="their types are unknown to all queries, such as lists",
+                fix="give it a column of texts, numbers, dates or booleans",
+            )
         if name not in public:
             rows = query_public_rows(engine, name, _MAX_PUBLIC_CELLS)
             if rows is None:
