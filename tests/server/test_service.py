@@ -5,6 +5,7 @@ import pytest
 
 from hubbub.engines.schema import Kind
 from hubbub.errors import AccessDenied, BudgetExceeded, EngineFailed, InvalidInput, Unavailable
+from hubbub.server.request_keys import RequestKeys
 from hubbub.server.service_types import Principal, Question, Role
 from server.hospital import BY_REGION, COUNT, PASSWORD, open_hospital
 
@@ -278,6 +279,48 @@ def test_a_key_that_was_charged_under_is_not_freed_by_a_refusal_of_its_first_req
             await ask_again()
 
     asyncio.run(ask_twice())
+    assert count_charges(service, question.sql) == 1
+
+
+def test_a_key_is_charged_once_though_it_is_confirmed_late(service, monkeypatch):
+    question = Question(COUNT + " WHERE age > 47", epsilon=0.01)
+    ada, reserve, confirm = sign_in(service, "ada"), service.auth.reserve, RequestKeys.confirm
+    has_come, may_go = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(2)]
+    numbers = iter(range(3))
+
+    def refuse_the_first(*arguments):
+        number = next(numbers)
+        if number != 1:
+            has_come[number].set()
+        if number == 0:
+            assert may_go[0].wait(60)
+            raise AccessDenied("it costs too much", why="the token is capped", fix="ask for less")
+        reserve(*arguments)
+
+    def confirm_late(*arguments):
+        has_come[1].set()
+        assert may_go[1].wait(60)
+        confirm(*arguments)
+
+    async def ask_three_times():
+        tasks = []
+        for number in range(3):
+            request = service.ask(ada, "visits", question, again=True, idempotency_key="k6")
+            tasks.append(asyncio.create_task(request))
+            assert await asyncio.to_thread(has_come[number].wait, 60)
+            if number == 1:  # it is charged, and the key does not say so yet
+                may_go[0].set()
+                with pytest.raises(AccessDenied):
+                    await tasks[0]
+        may_go[1].set()
+        return await asyncio.gather(*tasks[1:], return_exceptions=True)
+
+    monkeypatch.setattr(service.auth, "reserve", refuse_the_first)
+    monkeypatch.setattr(RequestKeys, "confirm", confirm_late)
+    monkeypatch.setattr(type(service.find("visits").sources.engine), "execute", fail)
+    outcomes = asyncio.run(ask_three_times())
+
+    assert [type(each) for each in outcomes] == [EngineFailed, EngineFailed]
     assert count_charges(service, question.sql) == 1
 
 

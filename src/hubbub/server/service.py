@@ -321,7 +321,8 @@ class Service:
         is_repetition = key is not None and since is None
         again = again and not is_repetition
         paid, stored = hosted.find_outcome(payer, plan)
-        again = again and paid is not None  # who has not paid for a failure pays for seeing it, and no more
+        # Who has not paid for a failure pays for seeing it, and no more; what runs is waited for.
+        again = again and stored is not None
         if paid is not None and stored is not None and not again:
             return self._load(hosted, (paid, stored), question, plan, payer)
 
@@ -340,9 +341,9 @@ class Service:
                     self._keys.confirm(principal.user, key, request)
 
         def record(charge: Charge) -> None:
-            self._record_question(principal, dataset, charge.number, question)
             if key is not None and is_repetition:  # the first one may be refused meanwhile
                 self._keys.confirm(principal.user, key, request)
+            self._record_question(principal, dataset, charge.number, question)
 
         def work() -> None:
             try:
