@@ -24,6 +24,7 @@ from hubbub.accounting.filter_second_stage import (
     renyi_room,
     split_delta,
 )
+from hubbub.accounting.filters import PURPOSES
 from hubbub.errors import BudgetExceeded, InvalidInput
 from hubbub.mechanisms import Gaussian
 from refusing import refused
@@ -529,11 +530,20 @@ def test_a_refusal_reports_what_would_fit_and_spends_nothing():
     assert "delta of 9e-7" in str(refusal.value)
 
 
-@pytest.mark.parametrize("loss", [PrivacyLoss.pure(0.03), PrivacyLoss.gaussian(0.03), PrivacyLoss.pure(0.2)])
-def test_as_many_more_fit_as_are_counted(loss):
-    count = PrivacyFilter(ONE).count_more(loss)
+@pytest.mark.parametrize(
+    ("loss", "purpose"),
+    [
+        (PrivacyLoss.pure(0.03), ""),
+        (PrivacyLoss.gaussian(0.03), ""),
+        (PrivacyLoss.pure(0.2), ""),
+        *((PrivacyLoss.pure(0.01), purpose) for purpose in PURPOSES),
+        (PrivacyLoss.approximate(0.0075, 1e-10), "training"),
+    ],
+)
+def test_as_many_more_fit_as_are_counted(loss, purpose):
+    account, result = PrivacyFilter(Budget(1, 1e-6, purpose=purpose)), 0
+    count = account.count_more(loss)
 
-    account, result = PrivacyFilter(ONE), 0
     while account.allows(loss):
         account, result = account.charge(loss), result + 1
     assert result == count

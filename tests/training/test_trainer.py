@@ -230,6 +230,14 @@ def test_a_run_that_is_charged_before_other_questions_costs_its_own_epsilon():
         late.charge("a run", trainer.privacy_loss)
 
 
+@pytest.mark.parametrize("name", ["schedule", "is_paid"])
+def test_the_schedule_and_whether_it_is_paid_are_read_only(name):
+    """Else a charged run could take the steps of another one, or an uncharged one start."""
+    trainer, other = run(), run(noise_multiplier=0.5)
+    with pytest.raises(AttributeError):
+        setattr(trainer, name, getattr(other, name))
+
+
 def test_charging_beforehand_needs_an_account_and_a_run_of_ones_own(tmp_path):
     with pytest.raises(InvalidInput, match="no account"):
         run(account=None).charge()

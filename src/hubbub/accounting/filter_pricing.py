@@ -33,7 +33,7 @@ from hubbub.accounting.privacy_loss import PrivacyLoss
 if TYPE_CHECKING:
     from hubbub.accounting.filters import PrivacyFilter
 
-__all__ = ["MARGIN", "TOP_LEVEL", "holds", "is_charge_true", "price", "renyi_charge", "reserves"]
+__all__ = ["MARGIN", "SMALL_SUM", "TOP_LEVEL", "holds", "is_charge_true", "price", "renyi_charge", "reserves"]
 
 TOP_LEVEL, _LAST_LEVEL = 3, 24
 """A reserve is the limit divided by 2^3 … 2^24, or 0."""
@@ -43,7 +43,7 @@ MARGIN = 1 + Fraction(1, 1 << 20)
 _SHARE, _SHARE_OF_FIRST_RUN = Fraction(1, 16), Fraction(1, 4)
 _SHARE_OF_RUNS, _SHARE_OF_SELECTIONS = Fraction(5, 8), Fraction(1, 2)
 """The share of δ that is kept for cuts when a second stage opens."""
-_SMALL_SUM = Fraction(1, 64)
+SMALL_SUM = Fraction(1, 64)
 """If training is planned, sums of up to this share of ε leave the opening of the stage to the run."""
 _SEARCH_STEPS = 9
 
@@ -75,7 +75,7 @@ def _prefers_sum(state: "PrivacyFilter", facts: LossFacts) -> bool:
         return False
     if state.purpose == "many queries" or facts.is_numeric:
         return False
-    if state.purpose == "training" and state.sum_epsilon + facts.epsilon <= _SMALL_SUM * state.epsilon:
+    if state.purpose == "training" and state.sum_epsilon + facts.epsilon <= SMALL_SUM * state.epsilon:
         return True
     left = state.epsilon - state.sum_epsilon
     # About what a second stage would have for its limit.

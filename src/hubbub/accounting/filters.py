@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from hubbub.accounting.codec import canonical_json, decode, decode_rational, encode
 from hubbub.accounting.composable_cost import ORDERS
-from hubbub.accounting.filter_pricing import holds, is_charge_true, price
+from hubbub.accounting.filter_pricing import SMALL_SUM, holds, is_charge_true, price
 from hubbub.accounting.filter_second_stage import (
     FilterCharge,
     GaussianStage,
@@ -94,7 +94,8 @@ class PrivacyFilter:
     Guarantee: all that is released through it is (ε, δ)-private, though every charge, and when to stop,
         may depend on the answers before it.
     Assumes: each loss is true of its mechanism, for one unit and neighbouring relation, and is charged before
-        anything of it is released. An interactive mechanism that answers between other charges is pure.
+        anything of it is released. An interactive mechanism that answers between other charges is pure, or
+        a training run with fixed dominating pairs of its steps.
     Proof: docs/proofs/filters.md, "The filter"
     """
 
@@ -376,6 +377,10 @@ class PrivacyFilter:
             renyi=tuple(None if figure is None else times * figure for figure in charge.renyi),
             opens=None,
         )
+        # Beyond small sums, if training is planned, the next price is another one.
+        is_small = self.purpose == "training" and self.stage is None and charge.opens is None
+        if is_small and self.sum_epsilon <= SMALL_SUM * self.epsilon < self.sum_epsilon + (many.epsilon or 0):
+            return None
         # By the pure sum alone only one by one: that uses up the stage.
         if isinstance(self.stage, GaussianStage) and not self.stage.fits(many):
             return None

@@ -117,7 +117,7 @@ class Trainer:
         delta: Fraction | None,
     ) -> None:
         self.model = model
-        self.schedule = schedule
+        self._schedule = schedule
         self.unit = unit
         self.microbatch_size = microbatch_size
         self.is_batch_invariant = is_batch_invariant
@@ -132,8 +132,7 @@ class Trainer:
         self._method = method
         self._account = account
         self._is_started = False
-        self.is_paid = False
-        """True if an account was charged."""
+        self._is_paid = False
         self.charge_key: str | None = None
         """The key of the charge in a ledger."""
         self._checkpoint: tuple[Path, str] | None = None
@@ -160,6 +159,16 @@ class Trainer:
         """The moving average of the weights, if one is kept."""
 
     # Known before the run
+
+    @property
+    def schedule(self) -> Schedule:
+        """The plan of the run, which is what is charged: another one needs a new trainer."""
+        return self._schedule
+
+    @property
+    def is_paid(self) -> bool:
+        """True if an account was charged."""
+        return self._is_paid
 
     @property
     def privacy_loss(self) -> PrivacyLoss:
@@ -216,7 +225,7 @@ class Trainer:
     # The run
 
     def __iter__(self) -> Iterator[int]:
-        """Charge the run, then take one step after another; yields the number of steps done."""
+        """Charge the run unless `charge()` did, then take its steps; yields the number of steps done."""
         self._refuse_forks()
         with self._lock:
             self._start()
@@ -235,7 +244,8 @@ class Trainer:
     def charge(self) -> None:
         """Charge the account for the whole run now; its steps may follow later, after other questions.
 
-        A run that an account is charged for first needs exactly its own ε (docs/budgets.md).
+        A run that an account is charged for first needs exactly its own ε (docs/budgets.md). There is no
+        checkpoint before the first step: if the process ends earlier, the charge is lost.
         """
         self._refuse_forks()
         if self._account is None:
@@ -348,7 +358,7 @@ class Trainer:
                     fix="make a new trainer with make_private(…), and resume that",
                 )
             self._refuse_changes()
-            self.is_paid = resume(self, Path(path).resolve(), again=again)
+            self._is_paid = resume(self, Path(path).resolve(), again=again)
             # An account that did not pay for the run pays for all of it when it starts.
             self._is_started = self.is_paid or self._account is None
 
@@ -377,7 +387,7 @@ class Trainer:
             self._refuse_changes()
             self.charge_key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
             self._charge(self._charge_text, self.privacy_loss, self.charge_key)
-            self.is_paid = True
+            self._is_paid = True
 
     @property
     def _charge_text(self) -> str:

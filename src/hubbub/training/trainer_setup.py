@@ -80,7 +80,9 @@ def make_private(
     padding_example: Sequence[Any] | Mapping[str, Any] | None = None,
     allow_large_epsilon: bool = False,
 ) -> "Trainer":
-    """Plan and check a private training run. Nothing is read or charged until it starts.
+    """Plan and check a private training run.
+
+    Nothing is read until the run starts. It is charged then, or earlier by `Trainer.charge()`.
 
     Args:
         model: A torch module that treats every example independently.
@@ -98,8 +100,8 @@ def make_private(
             or function of the step, or a mapping of layer names. With a budget, only its proportions count.
         lot_size: The public expected batch size, by which sums are divided. If omitted: the sampling rate
             times the budget's public population, or else 1/sampling_rate, as for a lot of √N out of N.
-        account: The account that is charged when the run starts; None, which must be explicit, for no
-            account.
+        account: The account that is charged when the run starts, or earlier by `charge()`; None, which must
+            be explicit, for no account.
         units: The key of each example's privacy unit. If omitted, every example is a unit.
         unit: The name of that key.
         examples_per_unit: The maximum number of one unit's examples in a lot.
