@@ -114,7 +114,7 @@ def printed_raw():
         cli__terminal__escape_lines=str,
         cli__terminal__escape_json=str,
         cli__results__escape_json=str,
-        report__tables__escape=str,
+        report__text_tables__escape=str,
         cli__init__escape=str,
         report__label_pages__escape=str,
         report__label_pages__escape_json=str,

@@ -94,19 +94,19 @@ COMMANDS = {
     ),
     "user": Command("serve:user", "People who may use a server: hubbub user add ada --role analyst"),
     "release": Command(
-        "mechanisms:release",
+        "single_mechanisms:release",
         "Release one number with noise: `hubbub release 42 --epsilon 0.5`.",
         takes_negative_numbers=True,
     ),
     "error": Command(
-        "mechanisms:error", "Show the error of an ε, or the ε of an error; nothing is released."
+        "single_mechanisms:error", "Show the error of an ε, or the ε of an error; nothing is released."
     ),
     "choose": Command(
-        "mechanisms:choose",
+        "single_mechanisms:choose",
         "Select the candidate with the largest count privately; only its name is released.",
     ),
     "toss": Command(
-        "mechanisms:toss", "Answer a yes/no question by randomized response: `hubbub toss true`."
+        "single_mechanisms:toss", "Answer a yes/no question by randomized response: `hubbub toss true`."
     ),
 }
 """In the order of the help."""
