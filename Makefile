@@ -29,7 +29,7 @@ demo: $(VENV)/.base
 quick: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist loadfile --quick --ignore=src/hubbub/training --ignore=src/hubbub/audit --ignore=src/hubbub/server
 
-# Before sending a change: at most ten minutes on two quiet cores.
+# Before sending a change: about eleven minutes on two quiet cores.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist loadfile
 

@@ -1,4 +1,4 @@
-"""Answers: each query goes to the service, which plans and charges it, or to the catalogs, which are free.
+"""Routing of queries: to the service, which plans and charges them, or to the catalogs, which are free.
 
 A query that names a declared table, or a name that is not known, is a question. One that names only
 `pg_catalog`, `information_schema` or `hubbub`, or no table at all, is answered from what is declared.
