@@ -7,6 +7,7 @@ import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from unittest import mock
 
 import pandas as pd
@@ -23,7 +24,7 @@ from hubbub.errors import BudgetExceeded, InvalidInput, Refused
 from hubbub.ledger import Ledger
 from hubbub.unit import Neighbours, Unit
 from ledger.storage import PATIENT, account
-from refusing import refused
+from refusing import refusal, refused
 
 TENTH = PrivacyLoss.pure(Fraction(1, 10))
 
@@ -476,3 +477,17 @@ def test_the_charge_that_opened_a_stage_is_certified_anew_when_its_key_is_asked_
         forged = copy.deepcopy(entry.body)
         forged["charged"][""]["opens"] = {**opens, **change}
         assert not hubbub.ledger.entries.is_fully_paid(replace(entry, text=canonical_json(forged)), payer)
+
+
+@pytest.mark.parametrize("location", ["visits.ledger", None, 3])
+def test_ledger_of_a_location_is_refused_and_names_how_to_open_one(location):
+    assert 'hb.Ledger.open("visits.ledger")' in refusal(InvalidInput, hb.Ledger, location).fix
+
+
+def test_account_of_a_number_or_a_name_is_refused_and_names_what_to_pass(folder):
+    with Ledger.open(folder / "typed.ledger") as ledger:
+        for open_account in (partial(ledger.account, "visits"), InMemoryAccount):
+            error = refusal(InvalidInput, open_account, unit=PATIENT, budget=3)
+            assert (error.parameter, error.fix) == ("budget", "pass budget=hb.Budget(1)")
+            error = refusal(InvalidInput, open_account, unit="patient", budget=Budget(3))
+            assert (error.parameter, error.fix) == ("unit", 'pass unit=hb.Unit("patient")')

@@ -239,7 +239,23 @@ def test_open_ledger_finds_an_older_state_without_head_files(path):
 def test_head_files_may_be_lost(path, content):
     path.with_name("visits.ledger.head").write_text(content)
     spend(path, TENTH)
-    assert len(path.with_name("visits.ledger.head").read_text().split()) == 3
+    assert len(path.with_name("visits.ledger.head").read_text().split()) == 4
+
+
+def test_head_that_is_half_written_is_read_again(path, monkeypatch):
+    # A reader may see half of one write and half of the next: a number with the digest of another entry.
+    note = path.with_name("visits.ledger.head")
+    spend(path, TENTH)
+    whole = note.read_text()
+    ledger_id, number, digest, check = whole.split()
+    note.write_text(f"{ledger_id} {number} {digest[:32]}{'0' * 32} {check}\n")
+    pauses = []
+    monkeypatch.setattr(
+        "hubbub.ledger.copy_detection.time.sleep", lambda _: (pauses.append(1), note.write_text(whole))
+    )
+    spend(path, TENTH)
+    assert pauses == [1]
+    assert spent(path) == Fraction(7, 10)
 
 
 @pytest.mark.parametrize("is_renamed", [False, True], ids=["here", "renamed folder"])

@@ -128,6 +128,19 @@ def test_writer_times_out_on_a_locked_ledger(path, monkeypatch):
         spender.charge("a count", TENTH)
 
 
+def test_first_writer_waits_for_another_that_is_first_too(path, monkeypatch):
+    with Ledger.open(path) as ledger:
+        account(ledger)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    # SQLite says "locked" at once where two processes start the log; the other is done after the first wait.
+    monkeypatch.setattr("hubbub.ledger.sqlite.time.sleep", lambda _: other.rollback())
+    with Ledger.open(path) as ledger:
+        ledger.account("visits").charge("a count", TENTH)
+        assert ledger.account("visits").spent().epsilon == Fraction(1, 10)
+    other.close()
+
+
 @pytest.mark.parametrize("state", ["locked", "corrupted"])
 def test_backup_is_not_restored_beside_a_ledger_that_cannot_be_read_now(path, tmp_path, monkeypatch, state):
     with Ledger.open(path) as ledger:

@@ -15,6 +15,7 @@ __all__ = [
     "Account",
     "Budget",
     "Receipt",
+    "check_unit_and_budget",
     "parse_spendable_epsilon",
     "refuse_copy",
     "refuse_fork",
@@ -185,6 +186,21 @@ class Account(Protocol):
             loss: the privacy loss to charge.
             unit: the unit that the release protects; the account's own if omitted.
         """
+
+
+def check_unit_and_budget(unit: object, budget: object) -> None:
+    """Refuse a name in place of a unit, or a number in place of a budget; None if it is unspecified."""
+    for name, value, kind, example in (
+        ("unit", unit, Unit, 'hb.Unit("patient")'),
+        ("budget", budget, Budget, "hb.Budget(1)"),
+    ):
+        if not (value is None or isinstance(value, kind)):
+            raise InvalidInput(
+                f"{name} is of type {type(value).__name__}",
+                why=f"an account is opened with a {kind.__name__}",
+                fix=f"pass {name}={example}",
+                parameter=name,
+            )
 
 
 def refuse_other_unit(protected: Unit | None, unit: Unit | None) -> None:

@@ -12,7 +12,13 @@ from hubbub.accounting import (
     PrivacyOdometer,
     Receipt,
 )
-from hubbub.accounting.budget import refuse_copy, refuse_fork, refuse_other_relation, refuse_other_unit
+from hubbub.accounting.budget import (
+    check_unit_and_budget,
+    refuse_copy,
+    refuse_fork,
+    refuse_other_relation,
+    refuse_other_unit,
+)
 from hubbub.accounting.filter_second_stage import OdometerReading
 from hubbub.accounting.filters import Remaining
 from hubbub.accounting.serialization import loss_to_json, stored_loss
@@ -58,6 +64,7 @@ class InMemoryAccount:
     """
 
     def __init__(self, budget: Budget | None = None, unit: Unit | None = None) -> None:
+        check_unit_and_budget(unit, budget)
         self.budget = budget
         self.unit = unit
         """The protected privacy unit; None until a charge names it."""

@@ -13,6 +13,7 @@ Proof: docs/proofs/ledger.md, "One ledger"
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ __all__ = [
 
 _MAX_HEAD_BYTES = 1000
 _HEAD_BYTES = 250
+_READS, _PAUSE_SECONDS = 100, 0.001
 
 KnownHead = tuple[str, int, str]
 """A ledger's id, the number of its entries at some time, and the digest of the last of them."""
@@ -138,6 +140,11 @@ def _split_id(ledger_id: str) -> tuple[str, int]:
     return random_part, int(restores) if restores.isascii() and restores.isdecimal() else 0
 
 
+def _check(ledger_id: str, number: str, digest: str) -> str:
+    """A checksum: who reads while another process writes may see half of each."""
+    return hashlib.sha256(f"{ledger_id} {number} {digest}".encode()).hexdigest()[:16]
+
+
 class HeadFile:
     """A small file with the head of a ledger when it was last written.
 
@@ -182,15 +189,20 @@ class HeadFile:
         """Return the head; None if there is none, or it cannot be read."""
         if self.path is None:
             return None
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY)
+        for _ in range(_READS):
             try:
-                ledger_id, number, digest = os.read(descriptor, _MAX_HEAD_BYTES).decode("ascii").split()
-            finally:
-                os.close(descriptor)
-            return ledger_id, int(number), digest
-        except (OSError, ValueError):
-            return None
+                descriptor = os.open(self.path, os.O_RDONLY)
+                try:
+                    line = os.read(descriptor, _MAX_HEAD_BYTES).decode("ascii")
+                finally:
+                    os.close(descriptor)
+                ledger_id, number, digest, *check = line.split()
+                if check in ([], [_check(ledger_id, number, digest)]):  # older files have none
+                    return ledger_id, int(number), digest
+            except (OSError, ValueError):
+                return None
+            time.sleep(_PAUSE_SECONDS)  # half of it is of a write that goes on
+        return None
 
     def write(self, head: KnownHead) -> None:
         """Write the head; a failure is ignored, since the ledger itself is intact."""
@@ -204,7 +216,8 @@ class HeadFile:
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
                 # Always the same length, so that one write replaces all of it.
-                line = f"{head[0]} {head[1]:020} {head[2]}\n".ljust(_HEAD_BYTES)
+                fields = (head[0], f"{head[1]:020}", head[2])
+                line = f"{' '.join(fields)} {_check(*fields)}\n".ljust(_HEAD_BYTES)
                 os.pwrite(descriptor, line.encode("ascii"), 0)
             finally:
                 os.close(descriptor)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from hubbub.accounting import Budget, PrivacyFilter, PrivacyLoss
-from hubbub.accounting.budget import refuse_copy
+from hubbub.accounting.budget import check_unit_and_budget, refuse_copy
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.errors import InvalidInput, Refused
 from hubbub.escaping import escape
@@ -61,6 +61,12 @@ class Ledger:
     """
 
     def __init__(self, store: Store, seal: Seal | None = None) -> None:
+        if not hasattr(store, "find_problem"):  # a path, most likely
+            raise InvalidInput(
+                "a ledger is not made from its location",
+                why="only opening it finds out whether it is a file or a database",
+                fix='open it with hb.Ledger.open("visits.ledger"), or pass ledger="visits.ledger" to hb.open',
+            )
         self._store = store
         self._seal = seal or Seal()
         if not self._seal.has_secret:
@@ -165,6 +171,7 @@ class Ledger:
             override: the owner accepts that an account of another unit pays for them too.
         """
         check_name(name, "the account")
+        check_unit_and_budget(unit, budget)
         family = name
         if unit is not None and unit.window is not None:
             name = f"{name} {unit.window.start}..{unit.window.end}"

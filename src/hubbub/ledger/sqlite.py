@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -37,6 +38,7 @@ __all__ = ["SQLiteStore", "create_file", "has_leftover_log"]
 
 _T = TypeVar("_T")
 LOCK_TIMEOUT_SECONDS = 60.0
+_RETRY_SECONDS = 0.005
 _APPLICATION_ID = 0x68756262
 """SQLite's field for the application that a file belongs to: "hubb"."""
 _FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
@@ -77,7 +79,7 @@ class SQLiteStore:
         self._head_files = [HeadFile.beside(self.path)] if use_head_files else []
         self._location_file = HeadFile.of_file(self.path) if use_head_files else HeadFile(None)
         log = self.path.with_name(self.path.name + "-wal")
-        self._had_log = log.exists() and log.stat().st_size > 0
+        self._had_log = _has_content(log)
         self._idle_connections: list[Any] = []
         self._process = os.getpid()
         self._file = _OpenFile(self.path)
@@ -215,7 +217,7 @@ class SQLiteStore:
         try:
             connection = self._take_connection()
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                _switch_to_log(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -312,7 +314,15 @@ class _OpenFile:
 def has_leftover_log(path: Path) -> bool:
     """Return whether a missing ledger left its log here: SQLite would merge that into a new one."""
     logs = (path.with_name(path.name + ending) for ending in ("-wal", "-journal"))
-    return any(log.exists() and log.stat().st_size > 0 for log in logs)
+    return any(map(_has_content, logs))
+
+
+def _has_content(path: Path) -> bool:
+    # One look: another process that closes the ledger may remove the file between two.
+    try:
+        return path.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def create_file(
@@ -361,6 +371,20 @@ def create_file(
     finally:
         for ending in _SUFFIXES:
             temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
+
+
+def _switch_to_log(connection: Any) -> None:
+    # SQLite does not wait for another process that switches at the same moment: it says "locked" at once.
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as problem:
+            if not _is_locked(problem) or time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
 
 
 def _close(idle_connections: list[Any], file: _OpenFile, process: int) -> None:
@@ -421,8 +445,12 @@ def _quote(path: Path) -> str:
     return quote(str(path))
 
 
+def _is_locked(problem: BaseException) -> bool:
+    return "locked" in str(problem) or "busy" in str(problem)
+
+
 def _store_error(problem: BaseException, path: Path) -> LedgerFailed:
-    if "locked" in str(problem) or "busy" in str(problem):
+    if _is_locked(problem):
         return LedgerFailed(
             "the ledger was locked by others for too long",
             why="charges are made one after the other, so that none is lost",
