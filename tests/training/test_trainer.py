@@ -230,12 +230,23 @@ def test_a_run_that_is_charged_before_other_questions_costs_its_own_epsilon():
         late.charge("a run", trainer.privacy_loss)
 
 
-@pytest.mark.parametrize("name", ["schedule", "is_paid"])
-def test_the_schedule_and_whether_it_is_paid_are_read_only(name):
-    """Else a charged run could take the steps of another one, or an uncharged one start."""
-    trainer, other = run(), run(noise_multiplier=0.5)
-    with pytest.raises(AttributeError):
-        setattr(trainer, name, getattr(other, name))
+def test_public_attributes_of_a_trainer_are_read_only():
+    """Else what was charged could differ from what runs, from what a checkpoint says and from the release."""
+    account = InMemoryAccount(Budget(50, 1e-5, allow_large_epsilon=True))
+    adaptive = AdaptiveClipping(initial_norm=1, target_quantile=0.5)
+    trainer = run(account=account, clipping_norm=adaptive, ema_decay=0.9)
+    other = run(noise_multiplier=0.5, clipping_norm=adaptive, ema_decay=0.9)
+    trainer.charge()
+    public = {name for name in dir(trainer) if not name.startswith("_")}
+    assert {"charge_key", "clipping_norms", "is_paid", "repeated_loss", "schedule", "step", "unit"} < public
+    for name in [*sorted(public), "a_new_one"]:
+        with pytest.raises(InvalidInput, match=f"{name} of a trainer cannot be set"):
+            setattr(trainer, name, getattr(other, name, None))
+    with pytest.raises(TypeError):
+        trainer.clipping_norms[0] = 100.0
+    with pytest.raises(TypeError):
+        trainer.ema_weights["0.weight"] = torch.zeros(8, 4)
+    assert trainer.privacy_loss == run(clipping_norm=adaptive).privacy_loss
 
 
 def test_charging_beforehand_needs_an_account_and_a_run_of_ones_own(tmp_path):
@@ -592,7 +603,7 @@ def test_failed_step_is_counted():
         with pytest.raises(ZeroDivisionError):
             next(iter(trainer))
         assert trainer.step == done
-    with pytest.raises(AttributeError):
+    with pytest.raises(InvalidInput, match="step of a trainer cannot be set"):
         trainer.step = 0
     with pytest.raises(InvalidInput, match="copied"):
         copy.deepcopy(trainer)

@@ -175,8 +175,8 @@ def _checkpoint_content(trainer: "Trainer", checkpoint_id: str) -> dict[str, Any
         "step": trainer.step,
         "model": trainer.model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
-        "ema_weights": trainer.ema_weights,
-        "clipping_norms": trainer.clipping_norms,
+        "ema_weights": dict(trainer.ema_weights),
+        "clipping_norms": list(trainer.clipping_norms),
         "settings": _settings(trainer, trainer.step),
     }
 
@@ -293,7 +293,7 @@ def _settle_charge(trainer: "Trainer", stored: dict[str, Any]) -> bool:
         return has_paid(account, stored["id"])
     if key is None:
         return False
-    trainer.charge_key = key
+    trainer._charge_key = key  # noqa: SLF001
     is_new = trainer._charge(trainer._charge_text, trainer.schedule.sampler.privacy_loss, key)  # noqa: SLF001
     if is_new and trainer.repeated_loss is not None:
         trainer._charge(_REPEATED_STEPS, trainer.repeated_loss)  # noqa: SLF001
@@ -305,8 +305,9 @@ def _charge_repeated_steps(trainer: "Trainer", stored: dict[str, Any], *, is_pai
     if stored["step"] < trainer.steps:
         remaining = trainer.schedule.sampler.loss_of(range(stored["step"], trainer.steps))
         repeated = trainer.repeated_loss
-        trainer.repeated_loss = remaining if repeated is None else repeated + remaining
-        stored["repeated_loss"] = loss_to_json(trainer.repeated_loss)
+        repeated = remaining if repeated is None else repeated + remaining
+        trainer._repeated_loss = repeated  # noqa: SLF001
+        stored["repeated_loss"] = loss_to_json(repeated)
         if is_paid:
             trainer._charge(f"{_REPEATED_STEPS}, from step {stored['step'] + 1}", remaining)  # noqa: SLF001
 
@@ -340,9 +341,12 @@ def _check_same_run(trainer: "Trainer", stored: dict[str, Any]) -> None:
 def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:
     """Load the stored state into the trainer."""
     repeated = stored["repeated_loss"]
-    trainer.repeated_loss = None if repeated is None else loss_from_json(repeated)
-    trainer.ema_weights, trainer.clipping_norms = stored["ema_weights"], stored["clipping_norms"]
-    trainer._step = stored["step"]  # noqa: SLF001 - nobody else sets it
+    trainer._set_progress(  # noqa: SLF001 - nobody else sets it
+        stored["step"],
+        None if repeated is None else loss_from_json(repeated),
+        stored["ema_weights"],
+        stored["clipping_norms"],
+    )
     try:
         trainer.model.load_state_dict(stored["model"])
         for optimizer, state in zip(trainer.optimizers, stored["optimizers"], strict=True):
@@ -358,14 +362,14 @@ def _load(trainer: "Trainer", stored: dict[str, Any]) -> None:
 @contextmanager
 def _rollback_on_error(trainer: "Trainer") -> Iterator[None]:
     """Restore the trainer if this fails: a run that starts from another run's weights would cost more."""
-    own = trainer.repeated_loss, trainer.ema_weights, trainer.clipping_norms, trainer.step
+    own = trainer.step, trainer.repeated_loss, trainer.ema_weights, trainer.clipping_norms
     tensors = [*trainer.model.parameters(), *trainer.model.buffers()]
     weights = [x.detach().clone() for x in tensors]
     states = [deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
     try:
         yield
     except BaseException:
-        trainer.repeated_loss, trainer.ema_weights, trainer.clipping_norms, trainer._step = own  # noqa: SLF001
+        trainer._set_progress(*own)  # noqa: SLF001
         with torch.no_grad():
             for x, before in zip(tensors, weights, strict=True):
                 x.copy_(before)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
@@ -116,35 +117,31 @@ class Trainer:
         ema_decay: float | None,
         delta: Fraction | None,
     ) -> None:
-        self.model = model
+        self._model = model
         self._schedule = schedule
-        self.unit = unit
-        self.microbatch_size = microbatch_size
-        self.is_batch_invariant = is_batch_invariant
-        """True if this machine's kernels computed every example independently, bit for bit, when checked."""
+        self._unit = unit
+        self._microbatch_size = microbatch_size
+        self._is_batch_invariant = is_batch_invariant
         self._step = 0
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._model_state = _model_state(method.objective)
         self._microbatch_multiple = microbatch_multiple
-        self.optimizers = list(optimizers)
+        self._optimizers = tuple(optimizers)
         self._examples = examples
         self._method = method
         self._account = account
         self._is_started = False
         self._is_paid = False
-        self.charge_key: str | None = None
-        """The key of the charge in a ledger."""
+        self._charge_key: str | None = None
         self._checkpoint: tuple[Path, str] | None = None
-        self.repeated_loss: PrivacyLoss | None = None
-        """The privacy loss of steps that were repeated, after a run that died."""
+        self._repeated_loss: PrivacyLoss | None = None
         self._delta = delta
         self._ema_decay = ema_decay
-        self.clipping_norms = [
+        self._clipping_norms = [
             float(norm.initial_norm) if isinstance(norm, AdaptiveClipping) else None
             for norm in schedule.clipping_norms
         ]
-        """The current clipping norms of groups with adaptive clipping, which are private releases."""
         for place in range(len(schedule.groups)):
             for step in range(schedule.sampler.steps if schedule.varies else 1):
                 self._threshold(place, step)  # refuses impossible thresholds now
@@ -153,12 +150,46 @@ class Trainer:
                 ClippedSum(group, self._threshold(place, 0), microbatch_size)
                 for place, group in enumerate(schedule.groups)
             ]
-        self.ema_weights = (
+        self._ema_weights = (
             {} if ema_decay is None else {n: p.detach().clone() for n, p in self._trained().items()}
         )
-        """The moving average of the weights, if one is kept."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to set public attributes: what runs and is released must be what was charged."""
+        if not name.startswith("_"):
+            raise InvalidInput(
+                f"{name} of a trainer cannot be set",
+                why="what is charged, what runs and what the release says would differ",
+                fix="make a new trainer with make_private(…)",
+            )
+        super().__setattr__(name, value)
 
     # Known before the run
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that is trained."""
+        return self._model
+
+    @property
+    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+        """The optimizers, each of which takes every step."""
+        return self._optimizers
+
+    @property
+    def unit(self) -> Unit:
+        """The privacy unit that is protected."""
+        return self._unit
+
+    @property
+    def microbatch_size(self) -> int:
+        """The number of units that are computed at a time."""
+        return self._microbatch_size
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """True if this machine's kernels computed every example independently, bit for bit, when checked."""
+        return self._is_batch_invariant
 
     @property
     def schedule(self) -> Schedule:
@@ -171,10 +202,20 @@ class Trainer:
         return self._is_paid
 
     @property
+    def charge_key(self) -> str | None:
+        """The key of the charge in a ledger."""
+        return self._charge_key
+
+    @property
     def privacy_loss(self) -> PrivacyLoss:
         """The privacy loss of the whole run for one unit, repeated steps included."""
         whole_run = self.schedule.sampler.privacy_loss
         return whole_run if self.repeated_loss is None else whole_run + self.repeated_loss
+
+    @property
+    def repeated_loss(self) -> PrivacyLoss | None:
+        """The privacy loss of steps that were repeated, after a run that died."""
+        return self._repeated_loss
 
     @property
     def steps(self) -> int:
@@ -185,6 +226,16 @@ class Trainer:
     def step(self) -> int:
         """The number of steps done or begun; a step that was begun is never repeated."""
         return self._step
+
+    @property
+    def clipping_norms(self) -> tuple[float | None, ...]:
+        """The current clipping norms of groups with adaptive clipping, which are private releases."""
+        return tuple(self._clipping_norms)
+
+    @property
+    def ema_weights(self) -> Mapping[str, Tensor]:
+        """The moving average of the weights, if one is kept."""
+        return MappingProxyType(self._ema_weights)
 
     @property
     def gradient_method(self) -> str:
@@ -362,6 +413,17 @@ class Trainer:
             # An account that did not pay for the run pays for all of it when it starts.
             self._is_started = self.is_paid or self._account is None
 
+    def _set_progress(
+        self,
+        step: int,
+        repeated_loss: PrivacyLoss | None,
+        ema_weights: Mapping[str, Tensor],
+        clipping_norms: Sequence[float | None],
+    ) -> None:
+        """Take over a checkpoint's progress, or return to one's own."""
+        self._step, self._repeated_loss = step, repeated_loss
+        self._ema_weights, self._clipping_norms = dict(ema_weights), list(clipping_norms)
+
     def _check_started(self) -> None:
         if not self._is_started:
             raise Halted(
@@ -385,7 +447,7 @@ class Trainer:
     def _pay(self) -> None:
         if not self.is_paid:
             self._refuse_changes()
-            self.charge_key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
+            self._charge_key = f"training {random_bytes(16).hex()}" if is_ledger(self._account) else None
             self._charge(self._charge_text, self.privacy_loss, self.charge_key)
             self._is_paid = True
 
@@ -413,7 +475,7 @@ class Trainer:
         torch.clear_autocast_cache()  # autocast around the whole run would keep the first weights
         lot = self.schedule.sampler.draw(step, self._examples._unit_count)  # noqa: SLF001 - only the sampler may know
         for place, total in enumerate(self._sums):
-            moves = self.schedule.varies or self.clipping_norms[place] is not None
+            moves = self.schedule.varies or self._clipping_norms[place] is not None
             total.start_lot(self._threshold(place, step) if moves else total.threshold)
         microbatches = self._examples.microbatches(lot, self.microbatch_size, self._microbatch_multiple)
         if self._examples.is_user_code:
@@ -433,7 +495,7 @@ class Trainer:
 
     def _threshold(self, place: int, step: int) -> ClippingThreshold:
         norm = self.schedule.clipping_norms[place]
-        now = self.clipping_norms[place] if isinstance(norm, AdaptiveClipping) else float(norm(step))
+        now = self._clipping_norms[place] if isinstance(norm, AdaptiveClipping) else float(norm(step))
         assert now is not None
         noise_multiplier = self.schedule.noise_multipliers[place](step)
         return ClippingThreshold.of(now, noise_multiplier, self.schedule.groups[place].size)
@@ -454,10 +516,10 @@ class Trainer:
         if not isinstance(rule, AdaptiveClipping):
             return
         share = total.release_share_within_norm(self.unit, lot_size, rule.noise_stddev(lot_size))
-        now = self.clipping_norms[place]
+        now = self._clipping_norms[place]
         assert now is not None
         excess = min(1.0, max(0.0, share)) - float(rule.target_quantile)
-        self.clipping_norms[place] = min(1e7, max(1e-7, now * math.exp(-float(rule.learning_rate) * excess)))
+        self._clipping_norms[place] = min(1e7, max(1e-7, now * math.exp(-float(rule.learning_rate) * excess)))
 
     def _update_ema(self) -> None:
         if self._ema_decay is None:
@@ -466,7 +528,7 @@ class Trainer:
         decay = min(self._ema_decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             for name, parameter in self._trained().items():
-                self.ema_weights[name].lerp_(parameter, 1 - decay)
+                self._ema_weights[name].lerp_(parameter, 1 - decay)
 
     # Refusals
 
