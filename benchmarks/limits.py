@@ -2,6 +2,7 @@
 
     .venv-bench/bin/python benchmarks/limits.py                  # rows per unit, and bounds of values
     .venv-bench/bin/python benchmarks/limits.py --repetitions 20 --epsilon 0.3
+    .venv-bench/bin/python benchmarks/limits.py --random 48      # instead, laws with random parameters
 
 Each law is a table of contributions; the truth is their sum. A fixed limit L has the mean absolute error of
 bias plus Laplace noise of scale L/ε with all of ε. A limit that is found has what is left of ε
@@ -10,6 +11,8 @@ after the search. The noise here is numpy's: nothing is protected, and the readi
 
 import argparse
 import csv
+import itertools
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +23,14 @@ from numpy.typing import NDArray
 
 from hubbub.sql.bound_estimation import CLEAR_ENOUGH, MAX_NOISE, MAX_REGRET, read_bounds
 from hubbub.sql.bounding_sql import MAGNITUDE_ENDS, MAGNITUDES
-from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES
+from hubbub.sql.limit_choice import ROW_BINS, ROW_LIMITS, ROW_SIZES
 from hubbub.sql.plan import search_share
 
 Floats = NDArray[np.float64]
 Rule = Callable[[Floats, float, float, int, Generator], tuple[float, float]]
+"""From the sizes, the search's share, ε, the number of groups and a generator: the limit, and the ε left."""
 
+_OLD_ENDS = np.array(sorted({math.isqrt(math.isqrt(1 << k)) for k in range(80)} | {2**20 - 1}), dtype=float)
 _DATA = Path(__file__).parents[2] / "shared" / "data" / "tabular"
 
 
@@ -69,6 +74,34 @@ def laws() -> dict[str, Floats]:
     return {name: np.clip(sizes.astype(np.float64), 1, 10**6) for name, sizes in pages.items()}
 
 
+def random_laws(count: int, seed: int) -> dict[str, Floats]:
+    """Rows per unit of eight families in turn, with random numbers of units and parameters."""
+    rng = np.random.default_rng([99, seed])
+    draws = {
+        "lognormal": lambda n: np.ceil(rng.lognormal(rng.uniform(0, 4), rng.uniform(0.3, 1.8), n)),
+        "pareto": lambda n: np.floor(rng.pareto(rng.uniform(1.2, 4), n) * rng.uniform(1, 30)) + 1,
+        "geometric": lambda n: rng.geometric(10 ** rng.uniform(-2.5, -0.2), n),
+        "zipf": lambda n: rng.zipf(rng.uniform(2, 4), n),
+        "weibull": lambda n: np.ceil(rng.weibull(rng.uniform(0.4, 2.5), n) * 10 ** rng.uniform(0.3, 2.5)),
+        "uniform": lambda n: rng.integers(
+            low := int(10 ** rng.uniform(0, 2.5)), low * rng.uniform(1, 20) + 2, n
+        ),
+        "poisson": lambda n: 1 + rng.poisson(10 ** rng.uniform(0, 2.7), n),
+        "mixture": lambda n: np.concatenate(
+            [
+                rng.geometric(rng.uniform(0.05, 0.9), n),
+                np.ceil(
+                    rng.gamma(rng.uniform(1, 20), 10 ** rng.uniform(0, 2), int(n * rng.uniform(0, 0.3)) + 1)
+                ),
+            ]
+        ),
+    }
+    pages = {}
+    for number, (name, draw) in zip(range(count), itertools.cycle(draws.items()), strict=False):
+        pages[f"{name} {number}"] = np.clip(draw(int(10 ** rng.uniform(2.3, 5))), 1, 10**6).astype(float)
+    return pages
+
+
 def mean_error(bias: Floats, scale: Floats) -> Floats:
     """E|X − bias| of Laplace noise."""
     return bias + scale * np.exp(-bias / scale)
@@ -82,35 +115,41 @@ def cut_off(sizes: Floats, limits: Floats) -> Floats:
     return np.asarray(sums[-1] - sums[places] - (ordered.size - places) * limits)
 
 
+def count_units(sizes: Floats, ends: Floats) -> Floats:
+    """The number of units in each bin."""
+    return np.bincount(np.searchsorted(ends, sizes), minlength=ends.size).astype(np.float64)
+
+
 def above_noise(seen: Floats, scale: float, noise: Floats, groups: int) -> float:
-    """The rule that was used before: what lies below its own noise is taken for nothing."""
-    sizes = np.array(ROW_BINS, dtype=float)
+    """The rule that was used at first: what lies below its own noise is taken for nothing."""
+    sizes = _OLD_ENDS
     units = np.where(seen > scale * np.log(100 * len(sizes) * sizes), seen, 0)
     over = np.array([(units * np.maximum(sizes - limit, 0)).sum() for limit in sizes])
     return float(sizes[np.argmin(over / groups + 2**0.5 * noise)])
 
 
-def search(counts: Floats, share: float, epsilon: float, groups: int, rng: Generator) -> tuple[float, float]:
+def search(sizes: Floats, share: float, epsilon: float, groups: int, rng: Generator) -> tuple[float, float]:
     """The rule of hubbub, two looks at most (`hubbub.sql.bound_estimation`): the limit, and the ε left."""
-    ends, scale = np.array(ROW_BINS, dtype=float), 1 / (share * epsilon)
-    fine = counts + np.round(rng.laplace(0, scale, ends.size))
+    ends, limits, scale = np.array(ROW_BINS, dtype=float), np.array(ROW_LIMITS), 1 / (share * epsilon)
+    fine = count_units(sizes, ends) + np.round(rng.laplace(0, scale, ends.size))
     # Noise of half the scale is all of the coarser noise once in four times.
     is_coarser = rng.random(ends.size) >= 1 / 4
     coarse = fine + np.round(rng.laplace(0, 2 * scale, ends.size)) * is_coarser
     half, whole = (1 - share / 2) * epsilon, (1 - share) * epsilon
-    first = ROW_SIZES.choose(coarse, 2 * scale, ends / half, groups=groups)
+    first = ROW_SIZES.choose(coarse, 2 * scale, limits / half, groups=groups)
     if first.regret <= CLEAR_ENOUGH * half / whole:
         return first.limit, half
-    return ROW_SIZES.choose(fine, scale, ends / whole, groups=groups).limit, whole
+    return ROW_SIZES.choose(fine, scale, limits / whole, groups=groups).limit, whole
 
 
 def old_search(
-    counts: Floats, share: float, epsilon: float, groups: int, rng: Generator
+    sizes: Floats, share: float, epsilon: float, groups: int, rng: Generator
 ) -> tuple[float, float]:
-    """The rule that was used before: one look, and nothing below the noise."""
+    """The rule that was used at first: one look, four bins to a doubling, and nothing below the noise."""
     scale, left = 1 / (share * epsilon), (1 - share) * epsilon
+    counts = count_units(sizes, _OLD_ENDS)
     seen = counts + np.round(rng.laplace(0, scale, counts.size))
-    return above_noise(seen, scale, np.array(ROW_BINS, dtype=float) / left, groups), left
+    return above_noise(seen, scale, _OLD_ENDS / left, groups), left
 
 
 def regret(
@@ -119,11 +158,9 @@ def regret(
     """Mean regret, its standard error, and the limits."""
     # Draws of its own for each law: one unlucky draw must not count in all of them.
     rng = np.random.default_rng([1, seed])
-    ends = np.array(ROW_BINS, dtype=float)
-    counts = np.bincount(np.searchsorted(ends, sizes), minlength=ends.size).astype(np.float64)
-    fixed = np.unique(np.concatenate([np.arange(1.0, 2000.0), ends]))
+    fixed = np.unique(np.concatenate([np.arange(1.0, 2000.0), _OLD_ENDS, ROW_LIMITS]))
     best = mean_error(cut_off(sizes, fixed) / groups, fixed / epsilon).min()
-    results, left = np.array([rule(counts, share, epsilon, groups, rng) for _ in range(repetitions)]).T
+    results, left = np.array([rule(sizes, share, epsilon, groups, rng) for _ in range(repetitions)]).T
     errors = mean_error(cut_off(sizes, results) / groups, results / left) / best
     return float(errors.mean()), float(errors.std() / repetitions**0.5), results
 
@@ -137,16 +174,16 @@ def print_reuse(epsilon: float, share: float, repetitions: int) -> None:
     print(f"\nUsed: up to {MAX_NOISE} times the noise, and an expected regret of {MAX_REGRET:g}.")
     print("| noise | all: regret | worst law | expected ≤ 1.5: of all | regret | others |")
     print("|---:|---:|---:|---:|---:|---:|")
-    ends = np.array(ROW_BINS, dtype=float)
+    ends, limits = np.array(ROW_BINS, dtype=float), np.array(ROW_LIMITS, dtype=float)
     for times in (1, 2, 4, 10, 30, 100):
         expected, errors, scale = [], [], times / (share * epsilon)
         for seed, sizes in enumerate(laws().values()):
             rng = np.random.default_rng([2, seed, times])
-            counts = np.bincount(np.searchsorted(ends, sizes), minlength=ends.size)
-            best = mean_error(cut_off(sizes, ends), ends / epsilon).min()
+            counts = count_units(sizes, ends)
+            best = mean_error(cut_off(sizes, limits), limits / epsilon).min()
             for _ in range(repetitions):
                 seen = counts + np.round(rng.laplace(0, scale, ends.size))
-                choice = ROW_SIZES.choose(seen, scale, ends / epsilon)
+                choice = ROW_SIZES.choose(seen, scale, limits / epsilon)
                 limit = np.array([choice.limit])
                 errors.append(mean_error(cut_off(sizes, limit), limit / epsilon)[0] / best)
                 expected.append(choice.regret)
@@ -206,13 +243,16 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1)
     parser.add_argument("--groups", type=int, default=1)
     parser.add_argument("--share", type=float)
+    parser.add_argument("--random", type=int, default=0, help="this many random laws instead of the list")
+    parser.add_argument("--seed", type=int, default=1, help="of the random laws")
     arguments = parser.parse_args()
     share = arguments.share or float(search_share(arguments.groups))
     print(f"ε = {arguments.epsilon:g}, groups: {arguments.groups}, {share:g} of ε for the search at most")
     print("| law | units | before | now | limits: 5 %, median, 95 % |\n|---|---:|---:|---:|---|")
     sample = {"epsilon": arguments.epsilon, "groups": arguments.groups, "repetitions": arguments.repetitions}
     all_before, all_now = [], []
-    for seed, (name, sizes) in enumerate(laws().items()):
+    pages = random_laws(arguments.random, arguments.seed) if arguments.random else laws()
+    for seed, (name, sizes) in enumerate(pages.items()):
         before, _, _ = regret(old_search, sizes, share=0.1, seed=seed, **sample)
         now, error, result = regret(search, sizes, share=share, seed=seed, **sample)
         all_before.append(before)
@@ -225,6 +265,8 @@ def main() -> None:
     for name, figures in (("before", all_before), ("now", all_now)):
         mean = float(np.exp(np.log(figures).mean()))
         print(f"{name}: geometric mean {mean:.2f}, worst {max(figures):.2f}")
+    if arguments.random:
+        return
     print_reuse(arguments.epsilon, share, max(1, arguments.repetitions // 5))
     print_bounds(arguments.epsilon, arguments.repetitions)
 

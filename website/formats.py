@@ -91,6 +91,11 @@ _LABEL_FIELDS: dict[str, Field] = {
     "epsilon": Field(_EXACT, "the cost of the query, exact"),
     "delta": Field(_EXACT, "its additive slack, exact"),
     "mechanism": Field(_TEXT, "the noise or the selection"),
+    "answers": Field(
+        _OBJECT,
+        "the kind of each aggregate: `count`, `units`, `sum`, `signed sum`, `mean`, `quantile` …",
+        is_required=False,
+    ),
     "keys": Field(_TEXT, "where group keys come from"),
     "rows per unit": Field(_or_null(_COUNT), "contribution bound"),
     "rows per unit estimated privately": Field(_FLAG, "true if nobody declared it"),

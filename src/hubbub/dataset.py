@@ -28,7 +28,7 @@ from hubbub.numbers import Number, parse_nonnegative, parse_positive
 from hubbub.release import Release
 from hubbub.sources import OpenedSources
 from hubbub.sql.analyzer import analyze
-from hubbub.sql.bound_estimation import estimate_cut, measure_limits, use_known_limits
+from hubbub.sql.bound_estimation import estimate_cuts, measure_limits, use_known_limits
 from hubbub.sql.composite_plan import (
     AnyPlan,
     CompositePlan,
@@ -216,14 +216,13 @@ class Dataset(SynopsisPlanning):
             until: use those that were paid for up to this entry of the ledger.
         """
         bounded = plan.bounded
-        if not bounded.estimates_limits:
-            is_cut = bounded.uses_rows and bounded.contribution_bounds.rows and not bounded.cuts_nothing
-            rows = self._known.find("rows", plan.conditions["rows"]) if is_cut else []
-            return estimate_cut(plan, rows[0].counts, rows[0].scale) if rows else plan
         if isinstance(self.account, LedgerAccount):
-            if self._has_charge(plan):
+            if bounded.estimates_limits and self._has_charge(plan):
                 return plan  # it has its answer, with the limits that were found for it
             self._read_histograms(self.account)
+        if not bounded.estimates_limits:
+            fitting = {kind: self._known.find(kind, of) for kind, of in plan.conditions.items()}
+            return estimate_cuts(plan, fitting)
         needed = {"rows": bounded.estimates_rows, "groups": bounded.estimates_groups}
         fitting = {kind: self._known.find(kind, plan.conditions[kind]) for kind in needed if needed[kind]}
         known = {kind: [each for each in of if (each.entry or 0) <= until] for kind, of in fitting.items()}
@@ -368,8 +367,9 @@ class Dataset(SynopsisPlanning):
                 key=question,
                 fingerprint=question,
             )
-            answers = Result.from_json(stored)
-            self._known.add(answers.facts, charge.number)
+            released = Result.from_json(stored)
+            self._known.add(released.facts, charge.number)
+            answers = replace(released, facts={**released.facts, **self._entry_facts(self.account, charge)})
         else:
             self.account.charge(what, loss, unit=self.unit)
             answers = capture_outcome(run).get()

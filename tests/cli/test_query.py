@@ -244,6 +244,15 @@ def test_consistent_counts_are_added_as_a_column():
     assert len(answer["n_consistent"]) == len(answer["n"])
     assert all(value >= 0 and value == int(value) for value in answer["n_consistent"])
     assert abs(sum(answer["n_consistent"]) - max(0, sum(answer["n"]))) <= 1
+    for form in ("table", "html", "md"):
+        out = run("query", *words, "--consistent", "n", "--format", form)
+        assert ": non-negative, post-processed; biased, no interval" in out.stdout
+
+
+def test_an_empty_answer_says_what_removed_the_groups():
+    words = ("visits.parquet", f"{BY_REGION} HAVING COUNT(*) > 1000000000", "--unit", "patient", *KEYS)
+    out = run("query", *words, "--epsilon", "1", "--rows-per-unit", "5")
+    assert "no rows: HAVING, or another condition on released values, removed all groups" in out.stdout
 
 
 @pytest.mark.parametrize(
@@ -418,6 +427,8 @@ def test_intervals_may_be_left_out():
     assert "intervals cover" in with_.stdout
     assert "Laplace noise; quantiles by the exponential mechanism" in with_.stdout
     assert "interval" not in without.stdout
+    assert "answers are shown without intervals, as asked" in run("plan", *words, "--no-intervals").stdout
+    assert "without intervals" not in run("plan", *words).stdout
     assert "how: quantiles by the exponential mechanism" in without.stdout
     out = run("query", *words, "--no-intervals", "--format", "svg")
     assert out.code
@@ -779,10 +790,14 @@ def test_every_example_in_the_help_runs(line):
 def test_limits_are_measured_once_and_later_queries_search_nothing(tmp_path):
     ledger = ("--ledger", str(tmp_path / "limits.ledger"))
     assert run("budget", "open", "visits", "--unit", "patient", "--epsilon", "5", *ledger).code == 0
-    out = run("limits", "visits.parquet", "--unit", "patient", "--epsilon", "0.5", "--by", "region", *ledger)
+    words = ("limits", "visits.parquet", "--unit", "patient", "--epsilon", "0.5", "--by", "region", *ledger)
+    out = run(*words)
     assert out.code == 0, out.stderr
     assert "rows per unit" in out.stdout
     assert 'groups per unit by "region"' in out.stdout
     assert "spent: ε = 0.5 for one patient" in out.stdout
+    again = run(*words)
+    assert "ε = 0.5 for one patient, add/remove was spent then, nothing now" in again.stdout
+    assert "spent: " not in again.stdout
     got = run("query", *COUNT, "--epsilon", "1", *ledger)
     assert "found before, at no cost now" in got.stdout

@@ -1,6 +1,7 @@
 """What bounding changed: said not to be measured, or paid for and measured."""
 
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 import hubbub as hb
 from hubbub.errors import InvalidInput
 from hubbub.sql.executor import execute
+from hubbub.sql.limit_choice import SizeBins
 from hubbub.sql.moments import Moments
 from hubbub.unit import Neighbours
 from internals import engine_of
@@ -154,3 +156,28 @@ def test_nothing_bounded_means_no_report():
         open_data().sql("SELECT COUNT(DISTINCT unit) AS n FROM t", epsilon=1, bounding_report=True)
     with refused(InvalidInput, match="nothing is bounded"):
         open_data(unit=hb.Unit.row()).sql("SELECT COUNT(*) AS n FROM t", epsilon=1, bounding_report=True)
+
+
+def test_a_statement_of_several_queries_says_what_each_cut_off():
+    texts = ("SELECT COUNT(*) AS n FROM t", "SELECT COUNT(*) AS n FROM t WHERE x > 2")
+    with mock.patch.object(SizeBins, "is_visible", return_value=True):
+        result = open_data().sql(" UNION ALL ".join(texts), epsilon=1).run().value
+    declared = open_data().sql(" UNION ALL ".join(texts), epsilon=1, rows_per_unit=2).run().value
+    each = [part["limits"]["rows"] for part in result.facts["parts"]]
+    assert all("found; an estimated" in text for text in each)
+    note = f"rows per unit: query 1: {each[0]}; query 2: {each[1]}"
+    assert note in str(result) or (each[0] == each[1] and f"rows per unit: {each[0]}" in str(result))
+    assert "rows per unit: limit 2, declared; the part above it is cut off, and not measured" in str(declared)
+
+
+def test_a_share_that_noise_hides_is_not_estimated():
+    data = open_data()
+    with mock.patch.object(SizeBins, "is_visible", return_value=False):
+        answers = data.run(data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1)).value
+        measured = data.limits(epsilon=1).value
+    assert "the rows above it cannot be estimated: too few units stand out" in str(answers)
+    assert answers.facts["interval covers"].endswith("what bounding changed is not measured")
+    assert measured["estimated_share_above"] == [None]
+    with mock.patch.object(SizeBins, "is_visible", return_value=True):
+        answers = open_data().sql("SELECT COUNT(*) AS n FROM t", epsilon=1).run().value
+    assert answers.facts["interval covers"].endswith("what bounding changed is only estimated")

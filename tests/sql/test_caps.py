@@ -28,7 +28,7 @@ def test_a_cap_is_the_limit_and_the_interval_covers_the_exact_answer(connection)
     assert plan.contribution_bounds.rows == 5
     answers = plan.run().value
     assert answers.facts["interval covers"] == "the exact answer"
-    assert "which no unit exceeds" in answers.facts["limits"]["rows"]
+    assert "nothing is cut off, as is declared" in answers.facts["limits"]["rows"]
     [[exact]] = connection.execute("SELECT COUNT(*) FROM t WHERE x > 3").fetchall()
     assert answers["n_low"][0] <= exact <= answers["n_high"][0]
 
@@ -84,8 +84,45 @@ def test_a_declared_limit_has_an_estimate_where_limits_were_measured(connection)
     assert 55 <= float(limit.split("estimated ")[1].split(" %")[0]) <= 65  # three of five rows
 
 
+def test_a_declared_limit_on_groups_has_an_estimate_too(connection):
+    data, keys = open_data(connection), {"g": ["g0", "g1"]}
+    data.limits(epsilon=5, by=["g"], keys=keys)
+    text = "SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g"
+    label = data.sql(text, epsilon=1, keys=keys, groups_per_unit=1).run().value.facts
+    limit = label["limits"]["groups"]
+    assert limit.startswith("limit 1, declared; an estimated ")
+    assert 45 <= float(limit.split("estimated ")[1].split(" %")[0]) <= 55  # one of two groups
+    assert label["interval covers"].endswith("what bounding changed is only estimated")
+
+
 def test_rows_that_are_units_have_nothing_to_cut(connection):
     data = hb.open(connection, table="t", unit=hb.Unit.row())
     label = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1).label()
     assert "limits" not in label
     assert label["interval covers"] == "the exact answer"
+
+
+def test_a_limit_of_all_groups_cuts_nothing_and_costs_no_noise(connection):
+    """A unit is in no more groups than there are, whatever limit on groups is declared or found."""
+    data = open_data(connection)
+    text = "SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g"
+    keys = {"g": ["g0", "g1"]}
+    two, nine = (data.sql(text, epsilon=1, keys=keys, groups_per_unit=each) for each in (2, 9))
+    assert two.half_width(0) == nine.half_width(0)
+    for plan in (two, nine):
+        label = plan.label()
+        assert label["limits"]["groups"].endswith("as is declared or as the query ensures")
+        assert label["interval covers"] == "the exact answer"
+    # Of one group there is nothing to find, and of two no more than two.
+    assert data.sql(text, epsilon=1, keys={"g": ["g0"]}).split.limits == 0
+    facts = data.sql(text, epsilon=5, keys=keys).run().value.facts
+    assert facts["limits"]["groups"] == "limit 2, found; nothing is cut off, as there are no more groups"
+    assert facts["interval covers"] == "the exact answer"
+    measured = data.limits(epsilon=0.01, by=["g"], keys=keys).value
+    assert measured["limit"][1] <= 2
+
+
+def test_label_says_that_totals_of_units_are_clamped(connection):
+    text = "SELECT SUM(x, contribution_bounds_per_group => (0, 6)) AS s FROM t"
+    label = open_data(connection).sql(text, epsilon=1).label()
+    assert label["interval covers"] == "the exact answer, of units' totals that are clamped to their bounds"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hubbub as hb
 from hubbub.errors import InvalidInput, Unsupported
+from hubbub.report.result_files import render_text
 from hubbub.sql.consistency import Margin, fit_nonnegative, round_to_totals
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
@@ -167,6 +168,9 @@ def test_raw_answers_stay_and_the_label_says_what_was_done():
         assert "biased" in after.facts["post-processed"]["n_consistent"]
         assert "post-processed" not in before.facts
         assert Result.from_json(after.to_json()).to_dict() == answers
+        note = f"n_consistent: {after.facts['post-processed']['n_consistent']}"
+        for text in (str(after), after._repr_html_(), *(render_text(after, form) for form in ("html", "md"))):
+            assert note in text.replace("\\_", "_")
     assert list(leaf.to_dict()) == ["r", "g", "n", "n_low", "n_high", "n_consistent"]
     # A column that was added is no key of the next one.
     two = Result((*parts.columns, column("m", np.arange(6.0))), parts.facts).consistent("m")
@@ -195,6 +199,10 @@ def test_unadjustable_results_are_refused():
     for name in ("r", "nothing"):
         with refused(InvalidInput, match="not one of the answers"):
             parts.consistent(name)
+    data = hb.open(pd.DataFrame({"r": ["a", "b"] * 9}), table="t", unit=hb.Unit.row(), keys={"r": ["a", "b"]})
+    totals = data.sql("SELECT r, COUNT(*) AS n FROM t GROUP BY ROLLUP (r)", epsilon=1).run().value
+    with refused(InvalidInput, match="ask for the finest groups, and add up their consistent answers"):
+        totals.consistent("n")
     for bad in ([np.nan, 1.0], [np.inf, 1.0]):
         with refused(InvalidInput, match="NULL"):
             Result((column("n", bad),), {}).consistent()
@@ -215,3 +223,29 @@ def test_unadjustable_results_are_refused():
     many = [Margin(np.arange(3000), np.ones(3000), np.ones(3000)) for _ in range(2)]
     with refused(Unsupported, match="totals"):
         fit_nonnegative(np.ones(3000), np.ones(3000), many)
+
+
+def test_answers_that_do_not_add_up_are_refused():
+    """As the shell does: means, sums of both signs, and totals of units, who may be in several groups."""
+    rows = pd.DataFrame({"u": np.arange(60) // 2, "r": ["a", "b"] * 30, "x": [1.0, 3.0] * 30})
+    with hb.open(rows, table="t", unit="u", keys={"r": ["a", "b"]}) as data:
+
+        def answers(what, bounds=(0, 4)):
+            texts = (f"SELECT r, {what} AS n FROM t GROUP BY r", f"SELECT {what} AS n FROM t")
+            plans = [
+                data.sql(each, epsilon=20, bounds={"x": bounds}, rows_per_unit=2, groups_per_unit=2)
+                for each in texts
+            ]
+            return [plan.run().value for plan in plans]
+
+        for what in ("COUNT(*)", "SUM(x)"):
+            parts, total = answers(what)
+            assert len(parts.consistent_with([total])[0]["n_consistent"]) == 2
+        for what, bounds in (("AVG(x)", (0, 4)), ("SUM(x)", (-4, 4)), ("COUNT(*) + SUM(x)", (0, 4))):
+            parts, _ = answers(what, bounds)
+            with refused(InvalidInput, match="are no counts, and no sums that cannot be negative"):
+                parts.consistent()
+        parts, total = answers("COUNT(DISTINCT u)")
+        assert sum(parts.consistent()["n_consistent"]) == pytest.approx(60, abs=20)
+        with refused(InvalidInput, match="numbers of units"):
+            parts.consistent_with([total])

@@ -74,6 +74,17 @@ def test_inapplicable_row_limit_is_not_stated(visits):
     assert plan.label()["rows per unit"] is None
 
 
+@pytest.mark.parametrize("rows", [1, 3, 6, 9])
+def test_without_keys_all_rows_are_one_group(rows):
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT i // 6 AS who FROM range(600) r(i)")
+    data = hb.open(connection, table="t", unit="who")
+    plan = data.sql("SELECT COUNT(*) AS n FROM t", epsilon=1, groups_per_unit=2, rows_per_group=rows)
+    assert data.exact(plan)["n"] == pytest.approx([100 * min(rows, 6)])
+    [measured] = plan.bounded.bounded_aggregates
+    assert measured.sensitivity.l1 * measured.step == pytest.approx(rows)
+
+
 @pytest.mark.slow
 def test_partition_selection_counts_the_first_rows_of_a_unit():
     connection = duckdb.connect()

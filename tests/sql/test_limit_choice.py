@@ -1,11 +1,14 @@
 """Limits that are read from noisy histograms; the noise is drawn with fixed seeds: nothing is random."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES
+from hubbub.sql.limit_choice import ROW_BINS, ROW_LIMITS, ROW_SIZES
 
 ENDS = np.array(ROW_BINS, dtype=float)
+LIMITS = np.array(ROW_LIMITS, dtype=float)
 
 
 def count(sizes):
@@ -16,7 +19,7 @@ def chosen(sizes, *, scale=5.0, seed=None, groups=1, left=0.8):
     seen = count(np.asarray(sizes, dtype=float)).astype(float)
     if seed is not None:
         seen += np.round(np.random.default_rng(seed).laplace(0, scale, seen.size))
-    return ROW_SIZES.choose(seen, scale, ENDS / left, groups=groups)
+    return ROW_SIZES.choose(seen, scale, LIMITS / left, groups=groups)
 
 
 def mean_error(sizes, limit, *, left):
@@ -25,9 +28,22 @@ def mean_error(sizes, limit, *, left):
 
 
 def test_every_whole_number_up_to_2_20_has_a_bin_and_small_ones_have_their_own():
-    assert ROW_BINS[:7] == (1, 2, 3, 4, 5, 6, 8)
+    assert ROW_BINS[:7] == (1, 2, 3, 4, 5, 6, 9)
     assert ROW_BINS[-1] == 2**20 - 1
     assert list(ROW_BINS) == sorted(set(ROW_BINS))
+
+
+def test_limits_are_whole_numbers_and_the_ends_of_all_bins_are_among_them():
+    assert list(ROW_LIMITS) == sorted(set(ROW_LIMITS)) == list(ROW_SIZES.limits)
+    assert set(ROW_BINS) <= set(ROW_LIMITS)
+    assert set(range(1, 15)) <= set(ROW_LIMITS)
+    assert max(high / low for low, high in pairwise(ROW_LIMITS[5:])) <= 1.2
+
+
+def test_a_higher_limit_cuts_off_no_more_also_within_a_bin():
+    seen = count(np.random.default_rng(2).zipf(2.2, 5000).clip(1, 10**6)).astype(float)
+    above = [ROW_SIZES.totals(seen, 1.0, limit)[0] for limit in ROW_LIMITS]
+    assert all(high <= low for low, high in pairwise(above))
 
 
 @pytest.mark.parametrize("size", [1, 4, 13, 256])
@@ -83,3 +99,29 @@ def test_the_regret_is_small(name):
     best = min(mean_error(sizes, limit, left=1.0) for limit in range(1, 600))
     errors = [mean_error(sizes, chosen(sizes, seed=seed).limit, left=0.8) for seed in range(8)]
     assert np.mean(errors) <= 3 * best
+
+
+@pytest.mark.parametrize(
+    ("sizes", "visible"), [([], False), ([1] * 60, True), ([40] * 60, False), ([40] * 500, True)]
+)
+def test_too_few_units_to_stand_out_tell_nothing_of_what_a_limit_cuts_off(sizes, visible):
+    """60 units with 40 rows each are missed by the climb: it may not say that nothing is above 1."""
+    for seed in range(4):
+        seen = count(np.array(sizes, dtype=float)) + np.random.default_rng(seed).laplace(0, 5, ENDS.size)
+        assert ROW_SIZES.is_visible(seen, 5.0) == visible
+        assert (ROW_SIZES.choose(seen, 5.0, LIMITS / 0.8).limit >= 40) == (len(sizes) == 500)
+
+
+def test_units_behind_a_valley_are_not_read_with_what_lies_before_it():
+    """A body of 50,000 units below 20 and 500 units around 60, with four times the noise of a search."""
+    rng = np.random.default_rng(4)
+    sizes = np.concatenate([rng.geometric(0.5, 50_000), rng.poisson(60, 500)])
+    for seed in range(8):
+        assert chosen(sizes, scale=20.0, seed=seed).limit >= 53
+
+
+def test_wide_bins_hide_fewer_units():
+    """With four bins to a doubling, most limits of 230 units with 300 rows at most were below 10."""
+    sizes = np.random.default_rng(6).geometric(0.01, 230)
+    limits = [chosen(sizes, seed=seed).limit for seed in range(12)]
+    assert sorted(limits)[1] >= 100

@@ -80,6 +80,8 @@ def test_plan_and_label_state_rows_outside_declared_keys(key, note):
 
 def test_declared_boolean_keys_are_used_as_declared():
     data = open_data(keys={"ok": [True]})
+    text = "SELECT ok AS key, COUNT(*) AS n FROM visits GROUP BY ok"
+    assert "rows are left out if key is NULL or not its one key" in str(data.sql(text, epsilon=1))
     assert counts("SELECT ok AS key, COUNT(*) AS n FROM visits GROUP BY ok", data) == {True: 1}
 
 

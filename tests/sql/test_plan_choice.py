@@ -1,9 +1,14 @@
 """Of mechanisms that keep the promise, that of the least expected error is taken; explain says why."""
 
+from fractions import Fraction
+from types import SimpleNamespace
+
 import duckdb
 import pytest
 
 import hubbub as hb
+from hubbub.sql.plan_choice import find_cheapest_plan
+from refusing import refused
 
 KEYS = {"g": list(range(60))}
 
@@ -80,3 +85,39 @@ def test_the_choice_is_no_part_of_the_data(data):
     for limits in ({"rows_per_unit": 8}, {"rows_per_unit": 9, "groups_per_unit": 3, "rows_per_group": 2}):
         plans = [each.sql(TEXT, epsilon=1, delta=1e-6, **limits) for each in (data, other)]
         assert plans[0].choice == plans[1].choice
+
+
+def plan_of_steps(first, power, limits=(1, 2, 3, 4, 5, 6, 8, 9, 11, 13)):
+    """A plan of which the limit that was measured grows with ε, in steps: its error does not always fall."""
+
+    def at(price):
+        limit = next((each for each in limits if price < first * each**power), 16)
+        return SimpleNamespace(
+            epsilon=price,
+            half_width=lambda _: float(3 * limit / price),
+            found_limits=(SimpleNamespace(kind="rows", is_declared=False),),
+            bounded=SimpleNamespace(estimates_limits=False),
+        )
+
+    return at
+
+
+@pytest.mark.parametrize("first", [Fraction(1, 20), Fraction(1, 10), Fraction(1, 70), Fraction(301, 1000)])
+def test_the_least_epsilon_is_found_and_keeps_the_error_where_limits_grow_with_it(first):
+    at = plan_of_steps(first, 2)
+    prices = [Fraction(each, 1000) for each in range(20, 4000, 20)]
+    for width in range(8, 60, 4):
+        # An ε that only a few percent more would not keep may be passed over.
+        keeping = [
+            price
+            for price in prices
+            if all(at(price * Fraction(100 + more, 100)).half_width(0) <= width for more in range(6))
+        ]
+        plan = find_cheapest_plan(at, {0: Fraction(width)})
+        assert plan.half_width(0) <= width
+        assert not keeping or plan.epsilon <= keeping[0] * Fraction(101, 100)
+
+
+def test_an_error_that_measured_limits_do_not_allow_says_what_would():
+    with refused(hb.Refused, "no epsilon is large enough with the limits that were measured"):
+        find_cheapest_plan(plan_of_steps(Fraction(1, 3), 1, range(1, 2**12)), {0: Fraction(1, 2)})

@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import duckdb
+import pandas as pd
 import pytest
 
 import hubbub as hb
@@ -55,7 +56,7 @@ def test_the_threshold_is_said_before_and_where_nothing_is_shown(rows):
     connection.execute("CREATE TABLE t AS SELECT i AS who, 'g' || i AS g, 1.0 AS x FROM range(50) r(i)")
     data = hb.open(connection, table="t", unit="who", rows_per_unit=rows, bounds={"x": (0, 9)})
     for what, count in (
-        ("AVG(x)", "its number of rows"),
+        ("AVG(x)", "its number of rows with a value of x"),
         ("COUNT(*)", "a"),
         ("MEDIAN(x)", "number of units"),
     ):
@@ -72,6 +73,39 @@ def test_the_threshold_is_said_before_and_where_nothing_is_shown(rows):
         least = note.split(" is ")[2].split(" or ")[0]
         assert f" {least} " in str(plan)
         assert ("a smaller limit on" in str(plan)) is (rows > 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("SELECT g FROM t GROUP BY g ORDER BY COUNT(*)", "its number of rows"),
+        ("SELECT g FROM t GROUP BY g ORDER BY COUNT(DISTINCT u)", "its number of units"),
+        ("SELECT g, AVG(x) AS a, COUNT(*) AS n FROM t GROUP BY g", "its number of rows"),
+        ("SELECT g, COUNT(x) AS n FROM t GROUP BY g", "its number of rows with a value of x"),
+        (
+            "SELECT g, AVG(x, contribution_bounds_per_group => (0, 9)) AS a FROM t GROUP BY g",
+            "its number of units with a value of x",
+        ),
+    ],
+)
+def test_a_threshold_names_what_has_to_reach_it(text, count):
+    """No row has a value: a key with any number of such rows is not shown by a mean of them."""
+    rows = pd.DataFrame({"u": range(4), "g": list("abcd"), "x": [None] * 4}).astype({"x": "float64"})
+    with hb.open(rows, table="t", unit="u", bounds={"x": (0, 9)}) as data:
+        plan = data.sql(text, epsilon=1, delta=1e-12, rows_per_unit=1, groups_per_unit=1)
+        assert f"a key is shown where {count}, with noise, reaches " in str(plan)
+        nothing = plan.run().value.facts["nothing shown"]
+    assert nothing.startswith(f"no key was shown: one is shown with 95 % where {count} is ")
+
+
+def test_a_union_without_keys_says_why():
+    rows = pd.DataFrame({"u": range(4), "g": list("abcd"), "h": list("efgh")})
+    text = " UNION ALL ".join(f"SELECT {key} AS k, COUNT(*) AS n FROM t GROUP BY {key}" for key in "gh")
+    with hb.open(rows, table="t", unit="u") as data:
+        answers = data.sql(text, epsilon=1, delta=1e-12, rows_per_unit=1).run().value
+    assert len(answers) == 0
+    assert answers.facts["nothing shown"].startswith("no key was shown: one is shown with 95 % where n is")
+    assert answers.facts["nothing shown"] in str(answers)
 
 
 def test_with_limits_to_be_found_the_threshold_is_said_for_several(data):

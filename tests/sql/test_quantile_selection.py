@@ -255,7 +255,9 @@ def test_without_intervals_all_of_epsilon_is_for_the_answer():
     assert with_.aggregates[0].selection.epsilon == Fraction(65, 100)
     assert without.aggregates[0].selection.epsilon == 1
     assert "0.35 of ε pays for counts that make the intervals of m" in str(with_)
-    assert "intervals" not in str(without)
+    assert "make the intervals" not in str(without)
+    assert "answers are shown without intervals, as asked" in str(without)
+    assert "without intervals" not in str(with_)
     assert list(without.run().value.to_dict()) == ["m"]
     assert list(with_.run().value.to_dict()) == ["m", "m_low", "m_high"]
     for plan in (with_, without):

@@ -68,8 +68,24 @@ def test_printed_answers_say_what_declared_limits_cut(file):
         assert "intervals cover" not in text
     with open_data(file, max_rows_per_unit=4) as data:
         text = str(data.sql(question, epsilon=1).run().value)
-        assert "rows per unit: limit 4, which no unit exceeds" in text
+        assert "rows per unit: limit 4; nothing is cut off, as is declared" in text
         assert "intervals cover the exact answer" in text
+
+
+@pytest.mark.slow
+def test_a_declared_limit_has_the_estimate_that_the_ledger_keeps(file, tmp_path):
+    """In another process, too: the same stored answer said that nothing was measured there."""
+    ledger, question = tmp_path / "l.db", "SELECT COUNT(*) AS n FROM t"
+    with open_data(file, ledger) as data:
+        data.limits(epsilon=1)
+        first = data.sql(question, epsilon=1, rows_per_unit=2).run().value.facts
+    assert first["limits"]["rows"].startswith("limit 2, declared; an estimated ")
+    with open_data(file, ledger) as data:
+        plan = data.sql(question, epsilon=1, rows_per_unit=2)
+        assert f"rows per unit: {first['limits']['rows']}" in str(plan)
+        again = plan.run().value.facts
+    assert again["asked before"]
+    assert (again["limits"], again["interval covers"]) == (first["limits"], first["interval covers"])
 
 
 @pytest.mark.slow
@@ -181,7 +197,9 @@ def test_limits_are_measured_once_for_all_later_queries(file, tmp_path, has_ledg
             assert plan.split.limits == 0
             assert "found before" in plan.label()["limits"]["groups" if "WHERE x < 7" in text else "rows"]
         if has_ledger:
-            assert data.limits(epsilon=0.5, by=["g"]).value.to_dict() == release.value.to_dict()
+            again = data.limits(epsilon=0.5, by=["g"]).value
+            assert again.to_dict() == release.value.to_dict()
+            assert [each.facts["asked before"] for each in (release.value, again)] == [False, True]
             left = data.account.remaining().epsilon
             assert left == pytest.approx(19.5, abs=0.01)
 
@@ -348,8 +366,30 @@ def test_limits_are_measured_for_the_keys_of_later_queries():
         plan = data.sql(units, epsilon=1, keys=keys)
         assert plan.split.limits == 0
         facts = plan.run().value.facts
-        assert "found before, at no cost now" in facts["limits"]["groups"]
-        assert facts["interval covers"].endswith("what bounding changed is only estimated")
+        assert facts["limits"]["groups"] == (
+            "limit 2, found before, at no cost now; nothing is cut off, as there are no more groups"
+        )
+        assert facts["interval covers"] == "the exact answer"
         assert data.sql(units, epsilon=1, keys={"g": ["a", "c"]}).split.limits > 0
         with refused(InvalidInput, "which the query does not group by"):
             data.limits(epsilon=1, keys=keys)
+
+
+def test_an_estimate_of_more_rows_than_the_querys_says_so():
+    """Of the 300 units with forty rows of h a limit of 5 cuts off far more than of all rows."""
+    rows = pd.DataFrame({"who": [*range(20_000), *range(300)], "g": ["l"] * 20_000 + ["h"] * 300})
+    rows = rows.loc[np.repeat(rows.index, np.where(rows["g"] == "h", 40, 2))]
+    left_out = "of all rows above it, also of those that the query leaves out"
+    with hb.open(rows, table="t", unit="who") as data:
+        data.limits(epsilon=1)
+        for limits in ({}, {"rows_per_unit": 5}):
+            for more, text in (
+                (True, "SELECT COUNT(*) AS n FROM t WHERE g = 'h'"),
+                (False, "SELECT COUNT(*) AS n FROM t"),
+            ):
+                plan = data.sql(text, epsilon=1, **limits)
+                note = data.run(plan).value.facts["limits"]["rows"]
+                assert (left_out in note) == more
+                assert note in str(plan)
+        keys = data.sql("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=1, keys={"g": ["h"]})
+        assert left_out in str(keys)

@@ -4,6 +4,7 @@
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pytest
 from sqlglot import parse_one
 
@@ -380,6 +381,42 @@ def test_plans_say_that_excluded_keys_are_empty_groups(rows):
     for condition, is_noted in (("g <> 'a'", True), ("g <> 'a' AND x > 1", True), ("x > 1", False)):
         text = f"SELECT MIN(n) AS n FROM (SELECT g, COUNT(*) AS n FROM t WHERE {condition} GROUP BY g)"
         assert ("empty groups" in str(data.sql(text, epsilon=1))) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "counts"),
+    [
+        ("SELECT c.*, p.* FROM {0} AS c JOIN p ON c.g = p.g", "g N m g_1 title n_1", {"N"}),
+        ("SELECT * FROM {0} AS c JOIN p ON c.g = p.g", "g N m g_1 title n_1", {"N"}),
+        ("SELECT p.*, c.* FROM {0} AS c JOIN p USING (g)", "g title n g_1 N_1 m", {"N_1"}),
+        ("SELECT * FROM {0} AS c JOIN p USING (g)", "g N m title n_1", {"N"}),
+        ("SELECT * FROM {0} AS c NATURAL JOIN (SELECT g, title FROM p) AS q", "g N m title", {"N"}),
+        ("SELECT * FROM {0} AS c SEMI JOIN p ON c.g = p.g", "g N m", {"N"}),
+        ("SELECT d.*, c.N FROM {0} AS c JOIN {0} AS d ON c.g = d.g", "g N m N_1", {"N", "N_1"}),
+        (
+            "SELECT q.* FROM (SELECT p.*, c.* FROM {0} AS c JOIN p USING (g)) AS q",
+            "g title n g_1 N_1 m",
+            {"N_1"},
+        ),
+        ("SELECT p.n, c.N FROM {0} AS c JOIN p USING (g)", "n N_1", {"N_1"}),
+        ("SELECT c.* FROM {0} AS c", "g N m", {"N"}),
+        (
+            "SELECT c.N / 2, MAX(N) OVER () - N, m FROM {0} AS c",
+            "n_over_2 max_n_over_minus_n m",
+            {"max_n_over_minus_n"},
+        ),
+    ],
+)
+def test_outputs_of_stars_have_the_names_of_their_columns_and_counts_are_integers(text, names, counts):
+    """N is a count here, n of the public table is not."""
+    rows = pd.DataFrame({"u": range(40), "g": ["a", "b"] * 20, "x": 1.5})
+    public = pd.DataFrame({"g": ["a", "b"], "title": ["A", "B"], "n": [0.5, 1.5]})
+    declared = {"keys": {"g": ["a", "b"]}, "bounds": {"x": (0, 2)}, "public": {"p": public}}
+    data = hb.open(rows, table="t", unit="u", **declared)
+    plan = data.sql(text.format("(SELECT g, COUNT(*) AS N, AVG(x) AS m FROM t GROUP BY g)"), epsilon=1)
+    columns = data.run(plan).value.columns
+    assert " ".join(each.name for each in columns) == names
+    assert {each.name for each in columns if each.is_integer} == counts
 
 
 @pytest.mark.parametrize("change", ["REPLACE (n * 2 AS n)", "EXCLUDE (g)", "RENAME (n AS m)"])

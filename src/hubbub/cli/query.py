@@ -25,7 +25,7 @@ from hubbub.engine_lookup import is_server
 from hubbub.errors import HubbubError, InvalidInput
 from hubbub.numbers import format_down, format_up
 from hubbub.output_files import check_output_path
-from hubbub.report.text_tables import DIGITS, describe_cost, format_cost
+from hubbub.report.text_tables import DIGITS, describe_cost, describe_spent, format_cost
 
 if TYPE_CHECKING:
     from hubbub.dataset import Dataset
@@ -153,14 +153,17 @@ def query(
             return
         with show_status() as progress:
             answers = data.run(query_plan, progress, again=again).value
-        cost = [*describe_cost(query_plan, answers.facts), *_describe_budget(data)]
+        refusal = None
         if consistent is not None:
             try:
-                answers = answers.consistent(consistent, integer=_kind_of(query_plan, consistent) in _COUNTS)
-            except HubbubError:
-                show_result(answers, cost, file_format, output, is_stored=data.has_ledger)  # it is paid for
-                raise
+                is_integer = _kind_of(query_plan, consistent) in _COUNTS
+                answers = answers.consistent(consistent, integer=is_integer)
+            except HubbubError as error:
+                refusal = error  # raised below: the answer is paid for, and shown
+        cost = [*describe_cost(query_plan, answers.facts), *_describe_budget(data)]
         show_result(answers, cost, file_format, output, is_stored=data.has_ledger)
+        if refusal is not None:
+            raise refusal
 
 
 def _check_consistent(query_plan: "AnyPlan", name: str, *, has_intervals: bool) -> None:
@@ -168,21 +171,17 @@ def _check_consistent(query_plan: "AnyPlan", name: str, *, has_intervals: bool) 
     if _kind_of(query_plan, name) not in {*_COUNTS, "sum"} or not has_intervals:
         raise InvalidInput(
             f"consistent answers are asked for {name!r}, which is not a noisy count or sum with an interval",
-            why="only these add up, weighted by the widths of their intervals",
-            fix="name a COUNT or SUM of the SELECT, without --exact and --no-intervals",
+            why="only these, if they cannot be negative, add up, weighted by the widths of their intervals",
+            fix="name a COUNT or SUM of the SELECT, without --exact and --no-intervals; instead of ROLLUP, "
+            "CUBE or GROUPING SETS ask for the finest groups, and add up their consistent answers",
             parameter="consistent",
         )
 
 
 def _kind_of(query_plan: "AnyPlan", name: str) -> str | None:
     """The kind of the aggregate that an output is; None if it is none."""
-    from hubbub.sql.plan import Plan
-
-    if not isinstance(query_plan, Plan):
-        return None
-    outputs = {output.name: output.aggregate for output in query_plan.query.outputs}
-    index = outputs.get(name)
-    return None if index is None else query_plan.query.aggregates[index].kind
+    kinds: dict[str, str] = query_plan.label().get("answers", {})
+    return kinds.get(name)
 
 
 @with_options(QueryOptions)
@@ -236,7 +235,8 @@ def limits(
             show_json(json.loads(release.value.to_json()))
             return
         print_line(str(release.value))
-        print_line(f"spent: ε = {format_up(price, DIGITS)} for {data.unit}")
+        cost = f"ε = {format_up(price, DIGITS)} for {data.unit}"
+        print_line(escaped(describe_spent(cost, release.value.facts)))
         advice = "the ledger keeps them for later queries" if data.has_ledger else "use a ledger to keep them"
         print_line(f"limits are for one count with ε = 1, each query chooses its own; {advice}")
 

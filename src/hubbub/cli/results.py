@@ -180,8 +180,10 @@ def _print_result(result: "Result", cost: list[str], form: str) -> None:
         write_stdout(text)
         return
     _print_table(result)
-    if not len(result) and (is_quiet() or "nothing shown" not in result.facts):
-        print_line("no rows: no group has enough units, or HAVING removed all")
+    if not len(result) and "nothing shown" not in result.facts:
+        print_line("no rows: HAVING, or another condition on released values, removed all groups")
+    elif not len(result) and is_quiet():  # otherwise the reason is among the lines below
+        print_line("no rows: no group has enough units")
     for line in () if is_quiet() else cost:
         print_line(escaped(line))
 

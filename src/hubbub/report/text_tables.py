@@ -28,6 +28,8 @@ __all__ = [
     "describe_cuts",
     "describe_facts",
     "describe_plan",
+    "describe_post_processing",
+    "describe_spent",
     "format_cost",
     "format_key",
     "format_rows",
@@ -152,7 +154,8 @@ def describe_facts(facts: Mapping[str, Any]) -> list[str]:
     lines += [f"{name}: {facts[name]}" for name in _SHOWN_FACTS if facts.get(name) is not None]
     extra = ("selected by luck", "nothing shown", "post-processing failed")
     lines += [str(facts[name]) for name in extra if name in facts]
-    return [*lines, *(str(note).strip() for note in facts.get("notes", ()))]
+    notes = (str(note).strip() for note in facts.get("notes", ()))
+    return [*lines, *describe_post_processing(facts), *notes]
 
 
 def _describe_mechanisms(label: Mapping[str, Any]) -> list[str]:
@@ -161,6 +164,11 @@ def _describe_mechanisms(label: Mapping[str, Any]) -> list[str]:
     noises = [name for name in names if name != _EXPONENTIAL]
     selected = [f"quantiles by the {_EXPONENTIAL}"] if _EXPONENTIAL in names else []
     return [*([f"{', '.join(noises)} noise"] if noises else []), *selected]
+
+
+def describe_post_processing(label: Mapping[str, Any]) -> list[str]:
+    """Return which columns were computed from released ones, and what they are, a line each."""
+    return [f"{name}: {note}" for name, note in label.get("post-processed", {}).items()]
 
 
 def describe_cuts(label: Mapping[str, Any], *, declared: bool = False) -> list[str]:
@@ -182,6 +190,14 @@ def describe_cuts(label: Mapping[str, Any], *, declared: bool = False) -> list[s
     ]
 
 
+def describe_spent(cost: str, label: Mapping[str, Any]) -> str:
+    """Return that so much was spent, or when it was, if the ledger had the answer."""
+    if not label.get("asked before"):
+        return f"spent: {cost}"
+    when = f"as of {label['as of']}, version {label['version']} of the data"
+    return f"asked before, {when}: {cost} was spent then, nothing now"
+
+
 def describe_cost(plan: "AnyPlan", label: Mapping[str, Any]) -> list[str]:
     """Return what was spent, for which unit, and how, in a few lines."""
     rows = label.get("rows per unit")
@@ -192,19 +208,15 @@ def describe_cost(plan: "AnyPlan", label: Mapping[str, Any]) -> list[str]:
         bounds.append(f"at most {count_of(label['groups per unit'], 'group')} per unit{origin}")
     how = [f"selected by {label['mechanism']}"] if plan.query.is_top else _describe_mechanisms(label)
     parts = [*how, f"keys {label['keys']}" if plan.query.keys else "", *bounds]
-    cost = f"{format_cost(plan)} for {plan.unit}"
-    spent = f"spent: {cost}"
-    if label.get("asked before"):
-        when = f"as of {label['as of']}, version {label['version']} of the data"
-        spent = f"asked before, {when}: {cost} was spent then, nothing now"
     above, covers = label.get("units above a contribution bound"), label.get("interval covers")
     return [
-        spent,
+        describe_spent(f"{format_cost(plan)} for {plan.unit}", label),
         f"how: {'; '.join(part for part in parts if part)}",
         *([f"intervals cover {covers}"] if covers and bounds and not plan.query.is_top else []),
         *describe_cuts(label),
         *([f"units above a contribution bound: {above}"] if above else []),
         *([str(label["nothing shown"])] if "nothing shown" in label else []),
         *([str(label["selected by luck"])] if "selected by luck" in label else []),
+        *describe_post_processing(label),
         *(str(note) for note in label.get("notes", ())),
     ]

@@ -31,9 +31,9 @@ __all__ = [
     "Affine",
     "Aggregate",
     "Estimator",
+    "count_parts",
     "estimate_ratio",
     "integer_error",
-    "may_count_none",
     "near_limit",
     "parse_affine_ratio",
     "weight_error",
@@ -47,6 +47,7 @@ _FACTORS = 2.0**-200, 2.0**200
 """Weights of a sum of aggregates that is read as one: others are computed step by step."""
 
 _NOT_EMPTY = Fraction(95, 100)
+"""How surely a group's noisy count has to show a row. One empty group in forty passes by chance."""
 
 Estimator = Callable[[int, Number], Estimate]
 """The answer to the aggregate at an index, at a confidence, for each group."""
@@ -69,6 +70,11 @@ class Aggregate(ABC):
     @property
     def can_select(self) -> bool:
         """True if its integers are parts of a group's rows or units: their total can select its key."""
+        return self.is_count
+
+    @property
+    def counts_missing(self) -> bool:
+        """True if that total is of all rows or units of a group, not of those that have a value."""
         return self.is_count
 
     @property
@@ -120,12 +126,12 @@ class AdditiveAggregate(Aggregate):
     def make_estimator(self, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise) -> Estimator:
         """Estimates its aggregate calls from the released table of (groups, integers)."""
 
-    def may_be_empty(
+    def count_present(
         self, index: int, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise
-    ) -> NDArray[np.bool_]:
-        """Groups in which an aggregate call may be NULL, as they may have no row; a sum is never."""
-        del index, bounded, noise
-        return np.zeros(len(noisy), dtype=np.bool_)
+    ) -> Estimate | None:
+        """The noisy count of what an aggregate call is taken over, if it is NULL of none; a sum never is."""
+        del index, noisy, bounded, noise
+        return None
 
     def linear_weights(self, index: int, bounded: BoundedAggregate) -> Floats | None:
         """The weight of each integer in the answer; None if the answer is no plain sum of them."""
@@ -172,14 +178,13 @@ def estimate_ratio(
     )
 
 
-def may_count_none(noisy: NDArray[np.int64], noise: Noise, off: float) -> NDArray[np.bool_]:
-    """Groups of which the noisy count does not tell, at 95 %, that they have any row.
+def count_parts(noisy: NDArray[np.int64], noise: Noise, off: float) -> Estimate:
+    """The noisy count of each group from that of its parts, with an interval at a level that is fixed.
 
-    The level is fixed: an answer does not become NULL because a wider interval is asked for.
+    So an answer does not become NULL because a wider interval is asked for.
     """
     ones = np.ones(noisy.shape[1])
-    counts = estimate_linear(noisy.astype(np.float64), ones, noise, _NOT_EMPTY, off=off * len(ones))
-    return np.asarray(counts.low <= 0)
+    return estimate_linear(noisy.astype(np.float64), ones, noise, _NOT_EMPTY, off=off * len(ones))
 
 
 def integer_error(bounded: BoundedAggregate) -> float:

@@ -21,9 +21,9 @@ from hubbub.sql.aggregate import (
     Affine,
     Aggregate,
     Estimator,
+    count_parts,
     estimate_ratio,
     integer_error,
-    may_count_none,
     weight_error,
 )
 from hubbub.sql.complementary_parts import FINE_BITS, Partition
@@ -67,6 +67,10 @@ class MomentSums(AdditiveAggregate):
     @property
     def can_select(self) -> bool:
         return not self.is_signed
+
+    @property
+    def counts_missing(self) -> bool:
+        return self.is_count or self.with_missing
 
     def bound(self, bounding: ContributionBounding) -> BoundedAggregate:
         return bounding.sums(self.partition)
@@ -123,12 +127,12 @@ class MomentSums(AdditiveAggregate):
             return variance
         return Estimate(*(np.sqrt(part) for part in (variance.value, variance.low, variance.high)))
 
-    def may_be_empty(
+    def count_present(
         self, index: int, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise
-    ) -> NDArray[np.bool_]:
+    ) -> Estimate | None:
         if self.linear_weights(index, bounded) is not None:
-            return super().may_be_empty(index, noisy, bounded, noise)
-        return may_count_none(noisy[:, : self._present], noise, self.rounding_error(bounded))
+            return super().count_present(index, noisy, bounded, noise)
+        return count_parts(noisy[:, : self._present], noise, self.rounding_error(bounded))
 
     @property
     def _present(self) -> int:
@@ -254,6 +258,10 @@ class PerGroupAggregate(AdditiveAggregate):
         return self.is_mean
 
     @property
+    def counts_missing(self) -> bool:
+        return self.inner == "count"
+
+    @property
     def is_by_groups(self) -> bool:
         return True
 
@@ -277,12 +285,12 @@ class PerGroupAggregate(AdditiveAggregate):
         moments = Moments(table, (1,), noise, bounded.step, off)
         return lambda _, confidence: _rescale(moments.mean(confidence), float(high - low), float(low))
 
-    def may_be_empty(
+    def count_present(
         self, index: int, noisy: NDArray[np.int64], bounded: BoundedAggregate, noise: Noise
-    ) -> NDArray[np.bool_]:
+    ) -> Estimate | None:
         if not self.is_mean:
-            return super().may_be_empty(index, noisy, bounded, noise)
-        return may_count_none(noisy, noise, self.rounding_error(bounded))
+            return super().count_present(index, noisy, bounded, noise)
+        return count_parts(noisy, noise, self.rounding_error(bounded))
 
     def _sum_weights(self, bounded: BoundedAggregate) -> Floats:
         return np.array([float(_max_magnitude(self.bounds) * bounded.step)])

@@ -25,7 +25,7 @@ from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
 from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
 from hubbub.sql.contribution_bounding import ContributionBounding
-from hubbub.sql.limit_choice import ROW_BINS, ROW_SIZES, VALUE_SIZES
+from hubbub.sql.limit_choice import ROW_BINS, ROW_LIMITS, ROW_SIZES, VALUE_SIZES
 from hubbub.sql.plan import EpsilonSplit, Plan
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.query import BoundedAggregate, ContributionBounds, Query
@@ -39,7 +39,7 @@ __all__ = [
     "MAX_REGRET",
     "estimate_beyond",
     "estimate_bounds",
-    "estimate_cut",
+    "estimate_cuts",
     "find_limits",
     "measure_limits",
     "read_bounds",
@@ -139,7 +139,14 @@ def use_known_limits(
     histograms = [(kind, each.counts, each.scale) for kind, each in used.items()]
     chosen = choose_limits(_without_search(plan, used), histograms)
     limits = tuple(
-        replace(each, is_new=False, entry=used[each.kind].entry) if each.kind in used else each
+        replace(
+            each,
+            is_new=False,
+            entry=used[each.kind].entry,
+            is_of_more=_is_of_more(plan, used[each.kind]),
+        )
+        if each.kind in used
+        else each
         for each in chosen.found_limits
     )
     out = replace(chosen, found_limits=limits, too_noisy=too_noisy)
@@ -169,13 +176,31 @@ def _is_precise(plan: Plan, histogram: ContributionHistogram) -> bool:
     return choice.regret <= MAX_REGRET
 
 
-def estimate_cut(plan: Plan, counts: tuple[int, ...], scale: Fraction) -> Plan:
-    """The plan with an estimate of what its declared limit on rows cuts off, from a known histogram."""
-    limit = plan.contribution_bounds.rows
-    assert limit is not None
-    share = ROW_SIZES.share_above(counts, float(scale), limit)
-    found_limit = FoundLimit("rows", limit, share, counts, scale, is_new=False, is_declared=True)
-    object.__setattr__(plan, "found_limits", (found_limit,))  # nothing that was computed depends on it
+def _is_of_more(plan: Plan, histogram: ContributionHistogram) -> bool:
+    """True if the histogram is of more rows than the query's."""
+    return histogram.conditions != plan.conditions[histogram.kind].own[0]
+
+
+def estimate_cuts(plan: Plan, known: Mapping[str, Sequence[ContributionHistogram]]) -> Plan:
+    """The plan with estimates of what its declared limits cut off, from the best of known histograms."""
+    bounded = plan.bounded
+    cut = {"rows": plan.contribution_bounds.rows if bounded.uses_rows and not bounded.cuts_nothing else None}
+    cut["groups"] = None if bounded.counts_all_groups else plan.contribution_bounds.groups
+    estimates = tuple(
+        FoundLimit(
+            kind,
+            limit,
+            _estimate_above(known[kind][0].counts, known[kind][0].scale, limit),
+            known[kind][0].counts,
+            known[kind][0].scale,
+            is_new=False,
+            is_declared=True,
+            is_of_more=_is_of_more(plan, known[kind][0]),
+        )
+        for kind, limit in cut.items()
+        if limit is not None and known.get(kind)
+    )
+    object.__setattr__(plan, "found_limits", estimates)  # nothing that was computed depends on them
     return plan
 
 
@@ -185,19 +210,26 @@ def choose_limits(plan: Plan, histograms: Sequence[tuple[str, tuple[int, ...], F
     chosen = []
     for kind, counts, scale in histograms:
         choice = ROW_SIZES.choose(counts, float(scale), _mean_noise(plan, kind), groups=plan.bounded.answers)
-        most = max(1, plan.query.cells) if kind == "groups" and plan.query.is_public else ROW_BINS[-1]
+        most = max(1, plan.query.cells) if kind == "groups" and plan.query.is_public else ROW_LIMITS[-1]
         index = choice.index
-        while index and not _is_possible(plan.with_limits(**{kind: min(ROW_BINS[index], most)})):
+        while index and not _is_possible(plan.with_limits(**{kind: min(ROW_LIMITS[index], most)})):
             index -= 1
-        limits[kind] = min(ROW_BINS[index], most)
-        share = ROW_SIZES.share_above(counts, float(scale), limits[kind])
+        limits[kind] = min(ROW_LIMITS[index], most)
+        share = _estimate_above(counts, scale, limits[kind])
         chosen.append(FoundLimit(kind, limits[kind], share, counts, scale))
     return replace(plan.with_limits(**limits), found_limits=(*plan.found_limits, *chosen))
 
 
+def _estimate_above(counts: tuple[int, ...], scale: Fraction, limit: int) -> float | None:
+    """An estimate of the share of contributions that a limit cuts off; None if noise hides all units."""
+    if not ROW_SIZES.is_visible(counts, float(scale)):
+        return None
+    return ROW_SIZES.share_above(counts, float(scale), limit)
+
+
 def _mean_noise(plan: Plan, kind: str) -> NDArray[np.float64]:
     """For each limit that may be chosen, the mean absolute noise of a count."""
-    sizes = np.array(ROW_BINS, dtype=np.float64)
+    sizes = np.array(ROW_LIMITS, dtype=np.float64)
     both = plan.unit.neighbours.histogram_distance
     count = len(plan.bounded.aggregates or (1,))
     if not plan.is_gaussian:
@@ -357,12 +389,15 @@ def measure_limits(
         histogram = bounding.contribution_histogram(ROW_BINS, of_groups=kind == "groups")
         noisy, added = _release_histogram(unit, engine, histogram, epsilon)
         counts, scale = tuple(map(int, noisy)), added.scale
-        noise = np.array(ROW_BINS, dtype=np.float64) * unit.neighbours.histogram_distance
+        noise = np.array(ROW_LIMITS, dtype=np.float64) * unit.neighbours.histogram_distance
         groups = max(1, query.cells) if query.keys and query.is_public else 1
         choice = ROW_SIZES.choose(counts, float(scale), noise, groups=groups)
         names.append(name)
-        limits.append(choice.limit)
-        shares.append(choice.share_above)
+        # No unit is in more groups than there are.
+        counts_all = kind == "groups" and query.is_public and choice.limit >= groups
+        limits.append(groups if counts_all else choice.limit)
+        is_visible = ROW_SIZES.is_visible(counts, float(scale))
+        shares.append(0.0 if counts_all else choice.share_above if is_visible else math.nan)
         stored.append(ContributionHistogram(kind, conditions, counts, scale, is_measured=True).to_dict())
     columns = (
         ResultColumn("contributions", np.array(names, dtype=object), kind=Kind.TEXT),

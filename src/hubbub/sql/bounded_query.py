@@ -88,6 +88,8 @@ class BoundedQuery:
         if not self.query.keys or self.query.is_top:
             # The largest groups are chosen by one count after the other, however many a unit is in.
             return False
+        if self.query.is_public and self.query.cells <= 1:
+            return False
         counts_units = any(call.kind == "units" or call.per_group for call in self.query.aggregates)
         return counts_units or (self.selects_keys and self.selecting_aggregate is None)
 
@@ -147,11 +149,20 @@ class BoundedQuery:
         if not self.query.is_keyed:
             return True
         most, bounds = self.query.max_rows_per_unit, self.contribution_bounds
-        only_units = self._only_units and not self.query.keys
-        if most is None or self.estimates_limits:
-            return only_units and not self.estimates_limits
+        if self.estimates_limits:
+            return False
+        if self._only_units and self.counts_all_groups:
+            return True
         declared = [each for each in (bounds.rows, bounds.groups, bounds.rows_per_group) if each is not None]
-        return all(each >= most for each in declared)
+        return most is not None and all(each >= most for each in declared)
+
+    @property
+    def counts_all_groups(self) -> bool:
+        """True if the bound on groups is no smaller than the number of groups, by public facts."""
+        if not self.query.keys:
+            return True
+        bounds = self.contribution_bounds
+        return self.query.is_public and (bounds.groups or bounds.rows or 1) >= self.query.cells
 
     # What the engine computes
 

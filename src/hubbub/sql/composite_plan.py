@@ -124,12 +124,15 @@ class CompositePlan:
         facts = (
             dict(tables[0].facts)
             if len(tables) == 1
-            else {**self.label(), "parts": [t.facts for t in tables]}
+            else {**self.label(), **_merge_cuts(tables), "parts": [t.facts for t in tables]}
         )
         if "EXACT" in tables[0].facts:
             facts = dict(tables[0].facts)
         else:
             facts["query"] = self.text
+        facts.pop("answers", None)  # of a released table: columns here may have other names
+        if nothing := [str(t.facts["nothing shown"]) for t in tables if "nothing shown" in t.facts]:
+            facts["nothing shown"] = "; ".join(dict.fromkeys(nothing))
         columns = self.outer.evaluate([table.columns for table in tables])
         if columns is None:
             facts["post-processing failed"] = (
@@ -214,6 +217,24 @@ class CompositePlan:
     def _price(self) -> str:
         epsilon = format_up(self.epsilon)
         return epsilon if self.delta == 0 else f"{epsilon}, δ = {format_up(self.delta)}"
+
+
+def _merge_cuts(tables: Sequence[Result]) -> dict[str, dict[str, str]]:
+    """What bounds cut off in several released tables: by kind, what is true of all or of each."""
+    merged = {}
+    for fact in ("limits", "values beyond bounds"):
+        known = [table.facts.get(fact, {}) for table in tables]
+        kinds = dict.fromkeys(kind for each in known for kind in each)
+        if kinds:
+            merged[fact] = {kind: _describe_each([each.get(kind) for each in known]) for kind in kinds}
+    return merged
+
+
+def _describe_each(texts: Sequence[str | None]) -> str:
+    first = texts[0]
+    if first is not None and len(set(texts)) == 1:
+        return first
+    return "; ".join(f"query {place}: {text}" for place, text in enumerate(texts, 1) if text is not None)
 
 
 AnyPlan = Plan | CompositePlan
@@ -430,7 +451,7 @@ def _carry_intervals(outer: exp.Expr, parts: Sequence[Plan]) -> tuple[exp.Expr, 
     # The star of a released table is its answers, without the ends of intervals.
     for select in list(rewritten.find_all(exp.Select)):
         table = _released_table(select)
-        if table is not None and len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star):
+        if table is not None and len(select.expressions) == 1 and select.expressions[0].is_star:
             part = parts[int(table.name.removeprefix(RELEASED))]
             select.set("expressions", [_column(each.name) for each in part.query.outputs])
     return rewritten, _carry(
@@ -464,7 +485,7 @@ def _carry(node: exp.Expr, parts: Sequence[Plan], ctes: dict[str, exp.CTE]) -> f
     added: list[exp.Expr] = []
     used_names = {item.alias_or_name.lower() for item in node.expressions}
     for item in node.expressions:
-        if isinstance(item, exp.Star):
+        if item.is_star:
             carried |= inner
             continue
         column = item.unalias()

@@ -258,6 +258,8 @@ class ContributionBounding(BoundedRows):
 
     @property
     def _rows(self) -> int:
+        if self.bounds.rows is None and not self.query.keys:  # all rows are one group
+            return self.bounds.rows_per_group or 1
         return self.bounds.rows or 1
 
     @property
@@ -267,9 +269,9 @@ class ContributionBounding(BoundedRows):
     @property
     def _groups(self) -> int:
         """The number of groups in which a unit has full weight, or the number of keys that it keeps."""
-        if self.bounds.groups is not None:
-            return self.bounds.groups
-        return min(self._rows, self.query.cells) if self.query.is_public else self._rows
+        groups = self._rows if self.bounds.groups is None else self.bounds.groups
+        # Nobody is in more groups than there are.
+        return min(groups, max(1, self.query.cells)) if self.query.is_public else groups
 
     @property
     def _rule(self) -> str:

@@ -136,16 +136,20 @@ class ReleasedAggregate:
         Proof: docs/proofs/intervals.md, "Saturated sums"
         """
         estimate = self.source.make_estimator(self.integers)
-        return lambda index, confidence: self._unless_empty(
-            index, self._unless_clamped(estimate(index, confidence), confidence)
-        )
+        return lambda index, confidence: self._unless_clamped(estimate(index, confidence), confidence)
 
-    def _unless_empty(self, index: int, estimate: Estimate) -> Estimate:
-        """NULL where a group may have no row, and so no mean; of exact answers, where it has none."""
-        empty = self.source.may_be_empty(index, self.integers)
+    def may_be_empty(self, index: int, *, is_grouped: bool) -> NDArray[np.bool_]:
+        """Groups in which an aggregate call is NULL: they may have no row, or, of exact answers, have none.
+
+        Groups of declared keys often are empty, so their counts have to show that there is a row. Where all
+        rows are one group there nearly always is one: it is NULL if its count is 0 or less.
+        """
+        count = self.source.count_present(index, self.integers)
+        if count is None:
+            return np.zeros(len(self.integers), dtype=np.bool_)
         if self.is_exact:
-            empty &= ~self.integers.any(axis=1)
-        return replace(estimate, value=np.where(empty, np.nan, estimate.value))
+            return np.asarray(~self.integers.any(axis=1))
+        return np.asarray((count.low if is_grouped else count.value) <= 0)
 
     def estimate_ratio(self, forms: tuple[Affine, Affine], confidence: Number) -> Estimate | None:
         """Estimates the ratio of two affine forms of its aggregate calls; None if they are no plain sums."""
@@ -211,8 +215,10 @@ def make_columns(
         rounds: false for exact answers, of which those of weighted rows are no integers.
     """
     estimators = dict(known)
+    sources: dict[int, ReleasedAggregate] = {}
     for each in released:
         estimators.update(dict.fromkeys(each.source.aggregate.indices, each.make_estimator()))
+        sources.update(dict.fromkeys(each.source.aggregate.indices, each))
 
     weighted = {
         index: each.bounded.is_weighted for each in plan.aggregates for index in each.aggregate.indices
@@ -229,6 +235,8 @@ def make_columns(
             estimate(beside, confidence).value for beside in _counts_beside(plan.query.aggregates, index)
         )
         empty = np.logical_or.reduce([count <= 0 for count in counts])
+        if index in sources:
+            empty |= sources[index].may_be_empty(index, is_grouped=bool(plan.query.keys))
         return _null_where(estimated, empty) if np.any(empty) else estimated
 
     def ratio(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:

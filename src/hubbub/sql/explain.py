@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hubbub.sql.plan import Plan
     from hubbub.sql.planned_aggregates import PlannedAggregate
     from hubbub.sql.post_processing import ResultColumn
-    from hubbub.sql.query import BoundedAggregate
+    from hubbub.sql.query import BoundedAggregate, Query
     from hubbub.sql.released_limits import FoundLimit
 
 __all__ = [
@@ -71,6 +71,8 @@ def list_notes(plan: "Plan") -> list[str]:
         notes.append(
             f"  before tables are joined a unit keeps at most {query.rows_kept_for_join:,} rows of each"
         )
+    if not plan.bounded.intervals and not query.is_top:
+        notes.append("  answers are shown without intervals, as asked")
     if split.limits:
         what = " and ".join(name for name, share in (("rows", split.rows), ("groups", split.groups)) if share)
         finds = f"{format_up(split.limits)} of ε finds the maximum number of {what} per unit"
@@ -225,12 +227,18 @@ def describe_luck(plan: "Plan", columns: Sequence["ResultColumn"]) -> str | None
 
 
 def _selecting_count(plan: "Plan") -> str:
-    """The number that selects keys, in words."""
+    """The number that selects keys, in words: of rows or units that have a value, where only these count."""
     selecting = plan.selecting
     assert selecting is not None
-    if selecting.aggregate.is_count:
-        return _output_names(plan, selecting)
-    return "its number of units" if selecting.aggregate.is_by_groups else "its number of rows"
+    aggregate = selecting.aggregate
+    if aggregate.is_count and (names := _shown_names(plan, selecting)):
+        return ", ".join(names)
+    count = f"its number of {'units' if aggregate.is_by_groups else 'rows'}"
+    if aggregate.counts_missing:
+        return count
+    calls = plan.query.aggregates
+    arguments = {place: None for index in aggregate.indices for place in calls[index].arguments}
+    return f"{count} with a value of {' and '.join(plan.query.arguments[place].name for place in arguments)}"
 
 
 def _limited(plan: "Plan") -> str:
@@ -317,6 +325,11 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         "epsilon": str(plan.epsilon),
         "delta": str(plan.delta),
         "mechanism": ", ".join(noises) or "permute-and-flip",
+        "answers": {
+            output.name: _kind_of_answer(query, output.aggregate)
+            for output in query.outputs
+            if output.aggregate is not None
+        },
         "keys": _describe_keys(plan),
         "rows per unit": bounds.rows if bounded.uses_rows else None,
         "rows per unit estimated privately": bool(plan.split.rows) or bounded.rows_found,
@@ -336,6 +349,17 @@ def make_label(plan: "Plan", above: Estimate | None = None) -> dict[str, Any]:
         **_label_above(above),
         "notes": query.notes,
     }
+
+
+def _kind_of_answer(query: "Query", index: int) -> str:
+    """The kind of an aggregate call: a count, a sum, a sum that may be negative, a mean and so on."""
+    call = query.aggregates[index]
+    if call.per_group is not None:
+        lows = [call.per_group[1]]
+    else:
+        known = (query.arguments[place].bounds for place in call.arguments)
+        lows = [bounds[0] for bounds in known if bounds is not None]
+    return "signed sum" if call.kind == "sum" and any(low < 0 for low in lows) else call.kind
 
 
 def ledger_facts(plan: Any) -> list[dict[str, Any]]:
@@ -443,11 +467,16 @@ def _describe_limits(plan: "Plan", found_limits: Sequence["FoundLimit"]) -> dict
     for kind, limit in declared.items():
         if kind in from_histograms:
             out[kind] = from_histograms[kind]
-        elif limit is not None and bounded.cuts_nothing:
-            out[kind] = f"limit {limit:,}, which no unit exceeds, as is declared or as the query ensures"
+        elif limit is not None and (bounded.cuts_nothing or _counts_all(plan, kind)):
+            out[kind] = f"limit {limit:,}; nothing is cut off, as is declared or as the query ensures"
         elif limit is not None:
             out[kind] = f"limit {limit:,}, declared; the part above it is cut off, and not measured"
     return out
+
+
+def _counts_all(plan: "Plan", kind: str) -> bool:
+    """True of a bound on groups where there are no more groups than it allows."""
+    return kind == "groups" and plan.contribution_bounds.groups is not None and plan.bounded.counts_all_groups
 
 
 def _describe_found(plan: "Plan", found_limit: "FoundLimit") -> str:
@@ -457,8 +486,18 @@ def _describe_found(plan: "Plan", found_limit: "FoundLimit") -> str:
     origin = "found" if found_limit.is_new else "found before, at no cost now"
     if found_limit.is_declared:
         origin = "declared"
+    limit = f"limit {found_limit.limit:,}, {origin}"
+    if _counts_all(plan, found_limit.kind):
+        return f"{limit}; nothing is cut off, as there are no more groups"
+    if found_limit.share_above is None:
+        return f"{limit}; the {what} above it cannot be estimated: too few units stand out from the noise"
     share = format_percent(found_limit.share_above, 2)
-    return f"limit {found_limit.limit:,}, {origin}; an estimated {share} of {what} above it ({note})"
+    if found_limit.is_of_more:
+        return (
+            f"{limit}; an estimated {share} of all {what} above it, also of those that the query leaves out "
+            f"({note})"
+        )
+    return f"{limit}; an estimated {share} of {what} above it ({note})"
 
 
 def _describe_coverage(plan: "Plan", found_limits: Sequence["FoundLimit"]) -> str | None:
@@ -467,13 +506,16 @@ def _describe_coverage(plan: "Plan", found_limits: Sequence["FoundLimit"]) -> st
     if not bounded.intervals:
         return None
     if bounded.cuts_nothing:
-        is_clamped = any(argument.bounds is not None for argument in plan.query.arguments)
-        return "the exact answer" + (", of values that are clamped to their bounds" if is_clamped else "")
+        clamped = ["values"] if any(argument.bounds is not None for argument in plan.query.arguments) else []
+        clamped += ["units' totals"] if any(call.per_group for call in plan.query.aggregates) else []
+        of = f", of {' and '.join(clamped)} that are clamped to their bounds" if clamped else ""
+        return f"the exact answer{of}"
     covers = "the exact answer of the bounded query"
     if bounded.reports_bounding:
         return covers
     is_by_groups = all(each.aggregate.is_by_groups for each in plan.aggregates)
-    is_estimated = any(is_by_groups or each.kind == "rows" for each in found_limits)
+    known = [each for each in found_limits if each.share_above is not None]
+    is_estimated = any(is_by_groups or each.kind == "rows" for each in known)
     return f"{covers}; what bounding changed is {'only estimated' if is_estimated else 'not measured'}"
 
 
@@ -491,8 +533,11 @@ def _label_above(above: Estimate | None) -> dict[str, Any]:
 
 
 def _output_names(plan: "Plan", each: "PlannedAggregate") -> str:
-    names = [output.name for output in plan.query.outputs if output.aggregate in each.aggregate.indices]
-    return ", ".join(names) or "computed outputs"
+    return ", ".join(_shown_names(plan, each)) or "computed outputs"
+
+
+def _shown_names(plan: "Plan", each: "PlannedAggregate") -> list[str]:
+    return [output.name for output in plan.query.outputs if output.aggregate in each.aggregate.indices]
 
 
 def _price(plan: "Plan") -> str:

@@ -6,7 +6,8 @@ alone, so it is known at planning; rounding what was released costs nothing.
 Proof: docs/proofs/intervals.md, "Integers"
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from sqlglot import exp
@@ -82,7 +83,10 @@ def is_integer_expression(node: exp.Expr | None, is_integer: Callable[[exp.Colum
 def integer_outputs(
     statement: exp.Expr, released: Mapping[str, Mapping[str, bool]], ctes: Mapping[str, exp.CTE] | None = None
 ) -> dict[str, bool]:
-    """Return for each output of SQL over released tables whether it is an integer; unclear ones are none.
+    """Return for each output of SQL over released tables whether it is an integer.
+
+    Names are in lower case and in the order of the outputs, with a number behind those that are there
+    already, as in DuckDB. If a star has columns that are not known, nothing is returned.
 
     Args:
         statement: the SQL.
@@ -93,6 +97,8 @@ def integer_outputs(
     >>> known = {"t": {"n": True, "mean": False}}
     >>> integer_outputs(parse_one("SELECT SUM(n) AS a, m AS b FROM (SELECT n, mean AS m FROM t)"), known)
     {'a': True, 'b': False}
+    >>> integer_outputs(parse_one("SELECT u.*, t.n FROM t JOIN t AS u ON t.n < u.mean"), known)
+    {'n': True, 'mean': False, 'n_1': True}
     """
     if ctes is None:
         ctes = {cte.alias.lower(): cte for cte in statement.find_all(exp.CTE)}
@@ -101,44 +107,96 @@ def integer_outputs(
         return integer_outputs(statement.this, released, ctes) if plain else {}
     if isinstance(statement, exp.SetOperation):
         left, right = (integer_outputs(side, released, ctes) for side in (statement.left, statement.right))
-        pairs = zip(left.items(), right.values(), strict=False)
-        return {name: one and two for (name, one), two in pairs}
+        if len(left) != len(right):
+            return {}
+        return {name: one and two for (name, one), two in zip(left.items(), right.values(), strict=True)}
     if not isinstance(statement, exp.Select):
         return {}
-    clause = statement.args.get("from_")
-    sources = [clause.this] if clause is not None else []
-    sources += [join.this for join in statement.args.get("joins") or ()]
-    known: dict[str, bool] = {}
-    for source in sources:
-        for name, is_integer in _source_columns(source, released, ctes).items():
-            known[name] = is_integer and known.get(name, True)
-    out: dict[str, bool] = {}
+    sources = list(_sources(statement, released, ctes))
+
+    def is_integer(column: exp.Column) -> bool:
+        name, table = column.name.lower(), column.table.lower()
+        tables = [source.columns for source in sources if not table or source.name == table]
+        return any(name in each for each in tables) and all(each.get(name, True) for each in tables)
+
+    outputs: list[tuple[str, bool]] = []
     for item in statement.expressions:
-        if isinstance(item, exp.Star):
-            out.update(known)
+        if not item.is_star:
+            outputs.append((item.alias_or_name.lower(), is_integer_expression(item.unalias(), is_integer)))
             continue
-        inner = item.unalias()
-        out[item.alias_or_name] = is_integer_expression(
-            inner, lambda column: known.get(column.name.lower(), False)
-        )
-    return out
+        table = item.args["table"].name.lower() if isinstance(item, exp.Column) else ""
+        tables = [source for source in sources if not table or source.name == table]
+        if not tables or not all(source.columns for source in tables):
+            return {}
+        for source in tables:
+            # Of columns that are joined by name, a plain star has one.
+            outputs += [
+                (name, is_integer(exp.column(name)) if name in source.shared else each)
+                for name, each in source.columns.items()
+                if table or name not in source.merged
+            ]
+    unique: dict[str, bool] = {}
+    for name, each in outputs:
+        number, free = 1, name
+        while free in unique:
+            free, number = f"{name}_{number}", number + 1
+        unique[free] = each
+    return unique
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A table of FROM or of a join: its columns, if they are known, and whether each is an integer."""
+
+    name: str
+    columns: Mapping[str, bool]
+    shared: frozenset[str]
+    """Columns by which it, or another table, is joined by name."""
+    merged: frozenset[str]
+    """Columns that a plain star has from a table before this one."""
+
+
+def _sources(
+    statement: exp.Select, released: Mapping[str, Mapping[str, bool]], ctes: Mapping[str, exp.CTE]
+) -> Iterator[_Source]:
+    clause = statement.args.get("from_")
+    # SELECT does not see the right-hand side of a semi-join or an anti-join.
+    joins = [j for j in statement.args.get("joins") or () if j.args.get("kind") not in {"SEMI", "ANTI"}]
+    relations: list[tuple[exp.Expr, exp.Join | None]] = []
+    relations += [(clause.this, None)] if clause is not None else []
+    relations += [(join.this, join) for join in joins]
+    columns = [_source_columns(source, released, ctes) for source, _ in relations]
+    before: set[str] = set()
+    by_name: list[frozenset[str]] = []
+    for (_, join), own in zip(relations, columns, strict=True):
+        if join is None:
+            merged = frozenset[str]()
+        elif join.args.get("method") == "NATURAL":
+            merged = frozenset(before & own.keys())
+        else:
+            merged = frozenset(each.name.lower() for each in join.args.get("using") or ())
+        by_name.append(merged)
+        before |= own.keys()
+    shared = frozenset[str]().union(*by_name)
+    for (source, _), own, merged in zip(relations, columns, by_name, strict=True):
+        yield _Source(source.alias_or_name.lower(), own, shared, merged)
 
 
 def _source_columns(
     source: exp.Expr, released: Mapping[str, Mapping[str, bool]], ctes: Mapping[str, exp.CTE]
 ) -> dict[str, bool]:
-    if source.args.get("pivots"):
+    if source.args.get("pivots") or source.args.get("joins"):
         return {}
-    columns: Mapping[str, bool] = {}
     if isinstance(source, exp.Subquery):
-        columns = integer_outputs(source, released, ctes)
-    elif isinstance(source, exp.Table) and source.name.lower() in released:
-        columns = released[source.name.lower()]
-    elif isinstance(source, exp.Table) and source.name.lower() in ctes:
+        return integer_outputs(source, released, ctes)
+    if isinstance(source, exp.Table) and source.name.lower() in released:
+        known = released[source.name.lower()]
+        return {name.lower(): is_integer for name, is_integer in known.items()}
+    if isinstance(source, exp.Table) and source.name.lower() in ctes:
         cte = ctes[source.name.lower()]
         others = {name: each for name, each in ctes.items() if each is not cte}
-        columns = integer_outputs(cte.this, released, others)
-    return {name.lower(): is_integer for name, is_integer in columns.items()}
+        return integer_outputs(cte.this, released, others)
+    return {}
 
 
 def round_estimate(estimate: Estimate, *, is_exact_integer: bool) -> Estimate:

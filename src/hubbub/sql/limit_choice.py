@@ -5,14 +5,16 @@ about 1/ε units exceed, where a noisy histogram shows nothing but noise. So the
 reading *climbs* to the last bins that stand out from the noise, takes every tail of three families (heavy:
 log-quadratic in the logarithm of the size, as Pareto's and the lognormal tail are; light: of a gamma law, as
 geometric and Poisson ones nearly are; cut: log-linear up to an end, as a uniform law is) as a hypothesis,
-weighs them by their likelihood, and takes the limit with the least expected regret. Everything here is
-post-processing of released counts: no rule could be less private.
+weighs them by their likelihood, and takes the limit with the least expected regret, also between the ends of
+bins: these are wide, as each has noise of its own. Everything here is post-processing of released counts: no
+rule could be less private.
 
 `benchmarks/limits.py` measures the regret of this rule on many laws.
 
 Proof: docs/proofs/bounding.md, "The limit on rows"
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
 
-__all__ = ["ROW_BINS", "ROW_SIZES", "VALUE_SIZES", "LimitChoice", "SizeBins"]
+__all__ = ["ROW_BINS", "ROW_LIMITS", "ROW_SIZES", "VALUE_SIZES", "LimitChoice", "SizeBins"]
 
 Floats = NDArray[np.float64]
 
@@ -33,8 +35,12 @@ _START_ALARMS = 1000
 """Noise is taken for sizes that may be anywhere once in about this many queries."""
 _FALSE_ALARMS, _DROP_ALARMS = 20.0, 5.0
 """Noise is taken for a bin S times larger than those before once in about this many times S queries."""
-_BINS_BACK = 12
-"""The tail is fitted from the largest of this many bins below the last that stands out."""
+_VALLEY = 8.0
+"""Between two modes some bin has less than a quarter of the units, and fewer by this many times the noise."""
+_DENSITY_FALL = 3.0
+"""Within a bin, units are taken to be fewer toward its upper end, by e to this."""
+_PLACES = (np.arange(16) + 0.5) / 16
+"""Where the units of a bin are taken to be, as shares of its width, where a limit is within it."""
 _MISFIT, _VALUE_MISFIT = 0.1, 0.15
 """No law is exactly of the families: a bin may be off by about this share; of values, by more."""
 _SLOPES = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.3, 3.0, 5.0, 8.0)
@@ -62,7 +68,7 @@ class LimitChoice:
     """A limit that was chosen from a noisy histogram."""
 
     index: int
-    """The bin with the limit as its upper end."""
+    """Which of the bins' limits it is."""
     limit: float
     share_above: float
     """An estimate of the share of all contributions that lies above the limit and is cut off."""
@@ -82,6 +88,15 @@ class SizeBins:
     """The distance of two sizes: 1 where they are whole numbers, 0 where they are not."""
     starts_at_largest: bool = False
     """True if sizes may be anywhere, so that the climb starts at the bin with the largest count."""
+    back: int = 12
+    """The tail is fitted from the largest of this many bins below the last that stands out."""
+    divisions: int = 1
+    """The number of parts into which limits divide each bin, as far as there are whole numbers."""
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """The limits that may be chosen, ascending: the ends of the bins, and those within bins."""
+        return _limits_of(self)
 
     def choose(
         self,
@@ -96,19 +111,19 @@ class SizeBins:
         Args:
             counts: the noisy number of units in each bin.
             scale: the scale of their noise.
-            noise: for a limit at each bin's end, the mean absolute noise of an answer.
+            noise: for each of `limits`, the mean absolute noise of an answer.
             groups: the number of answers over which the contributions are spread.
         """
         seen = np.asarray(counts, dtype=np.float64)
-        sizes, widths = np.array(self.ends), np.asarray(noise, dtype=np.float64)
+        widths = np.asarray(noise, dtype=np.float64)
         laws, weights = self._tails(seen, scale)
-        over = laws @ self._excess
+        over = laws @ _excess_of(self)
         error = _mean_error(over / groups, widths)
         # A limit counts by its error over that of the best limit: laws with large errors do not decide alone.
         regret = weights @ (error / error.min(axis=1, keepdims=True))
         index = int(np.argmin(regret))
         above, total = _median(over[:, index], weights), _median(laws @ self._middles, weights)
-        return LimitChoice(index, float(sizes[index]), _share(above, total), float(regret[index]))
+        return LimitChoice(index, float(self.limits[index]), _share(above, total), float(regret[index]))
 
     def share_above(
         self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float, limit: float
@@ -121,8 +136,16 @@ class SizeBins:
     ) -> tuple[float, float]:
         """Estimates of what lies above a limit, and of all contributions."""
         laws, weights = self._tails(np.asarray(counts, dtype=np.float64), scale)
-        over = laws @ np.maximum(self._middles - limit, 0)
+        over = laws @ _excess_over(self, (limit,))[:, 0]
         return _median(over, weights), _median(laws @ self._middles, weights)
+
+    def is_visible(self, counts: Sequence[float] | NDArray[np.int64] | Floats, scale: float) -> bool:
+        """True if some units stand out from the noise; otherwise what a limit cuts off cannot be estimated.
+
+        Units that are all of one size far from the first, and too few for a climb to it, do not.
+        """
+        seen = np.asarray(counts, dtype=np.float64)
+        return bool(seen[0] > scale * math.log(_FALSE_ALARMS)) or self._climb(seen, scale) > 0
 
     # Sizes that may be anywhere
 
@@ -153,16 +176,10 @@ class SizeBins:
     def _middles(self) -> Floats:
         return _middles_of(self)
 
-    @property
-    def _excess(self) -> Floats:
-        """What a unit of one bin has above a limit at the end of another."""
-        return np.asarray(np.maximum(self._middles[:, np.newaxis] - np.array(self.ends)[np.newaxis], 0))
-
     def _tails(self, seen: Floats, scale: float) -> tuple[Floats, Floats]:
         """Hypotheses of the exact counts, and their weights."""
         last = self._climb(seen, scale)
-        low = max(0, last - _BINS_BACK)
-        first = low + int(np.argmax(seen[low : last + 1]))
+        first = self._mode(seen, scale, last)
         shapes, prior = _shapes_of(self, first)
         base = max(float(seen[first]), scale)
         tails = (_AMPLITUDES[:, np.newaxis, np.newaxis] * base * shapes).reshape(-1, shapes.shape[1])
@@ -175,6 +192,19 @@ class SizeBins:
         body = np.tile(np.maximum(seen[:first], 0), (len(tails), 1))
         laws = np.hstack([body, tails])
         return np.where(laws < _NEGLIGIBLE, 0, laws), weights
+
+    def _mode(self, seen: Floats, scale: float, last: int) -> int:
+        """The largest of some bins up to the last that stands out, but none beyond a valley.
+
+        The tails of what lies before a valley say nothing of the units behind it.
+        """
+        mode = last
+        for place in range(last - 1, max(0, last - self.back) - 1, -1):
+            if seen[place] > seen[mode]:
+                mode = place
+            elif seen[place] < min(seen[mode] / 4, seen[mode] - _VALLEY * scale):
+                break
+        return mode
 
     def _climb(self, seen: Floats, scale: float) -> int:
         """The last bin that stands out, reached by steps; noise takes long ones rarely.
@@ -237,6 +267,37 @@ def _middles_of(bins: SizeBins) -> Floats:
     return np.asarray(np.sqrt((edges[:-1] + bins.step) * edges[1:]))
 
 
+@lru_cache(maxsize=16)
+def _limits_of(bins: SizeBins) -> tuple[float, ...]:
+    edges = bins._edges  # noqa: SLF001 - of this module
+    limits = set(bins.ends)
+    for low, high in itertools.pairwise(edges[1:].tolist()):
+        between = low * (high / low) ** (np.arange(1, bins.divisions) / bins.divisions)
+        limits |= {each for each in np.rint(between).tolist() if low < each < high}
+    return tuple(sorted(limits))
+
+
+@lru_cache(maxsize=16)
+def _excess_of(bins: SizeBins) -> Floats:
+    """What a unit of one bin has above each of the limits that may be chosen, on average."""
+    return _excess_over(bins, bins.limits)
+
+
+def _excess_over(bins: SizeBins, limits: Sequence[float]) -> Floats:
+    """What a unit of one bin has above each limit: a bin's middle stands for it, but for limits within it."""
+    edges, cuts = bins._edges, np.asarray(limits, dtype=np.float64)  # noqa: SLF001 - of this module
+    excess = np.maximum(_middles_of(bins)[:, np.newaxis] - cuts, 0)
+    if bins.divisions == 1:
+        return np.asarray(excess)
+    weights = np.exp(-_DENSITY_FALL * _PLACES)
+    for bin_, (low, high) in enumerate(zip(edges[:-1] + 0.5, edges[1:] + 0.5, strict=True)):
+        inside = (cuts > edges[bin_]) & (cuts < edges[bin_ + 1])
+        sizes = low * (high / low) ** _PLACES
+        over = np.maximum(sizes[:, np.newaxis] - cuts[inside], 0)
+        excess[bin_, inside] = weights @ over / weights.sum()
+    return np.asarray(excess)
+
+
 @lru_cache(maxsize=256)
 def _shapes_of(bins: SizeBins, first: int) -> tuple[Floats, Floats]:
     """The tails of all families from a bin on, relative to it, and the logarithms of their prior weights."""
@@ -265,12 +326,18 @@ def _shapes_of(bins: SizeBins, first: int) -> tuple[Floats, Floats]:
 
 
 ROW_BINS: tuple[int, ...] = (
-    *sorted({math.isqrt(math.isqrt(1 << step)) for step in range(80)}),
+    *range(1, 7),
+    *(math.isqrt(math.isqrt(1 << step)) for step in range(13, 80, 2)),
     2**20 - 1,
 )
-"""The limits that may be chosen, the upper ends of bins: all up to 6, then four to a doubling, up to 2^20."""
-ROW_SIZES = SizeBins(ROW_BINS)
+"""The upper ends of bins: all numbers up to 6, then two to a doubling, up to 2^20.
+
+With four to a doubling each bin has as much noise and half of the units.
+"""
+ROW_SIZES = SizeBins(ROW_BINS, back=6, divisions=4)
 """Rows, or groups, of a unit."""
+ROW_LIMITS: tuple[int, ...] = tuple(map(int, ROW_SIZES.limits))
+"""The limits that may be chosen: the ends of the bins, and up to three within each."""
 VALUE_SIZES = SizeBins(
     (*MAGNITUDE_ENDS[1:], 2.0**64), start=MAGNITUDE_ENDS[0], step=0.0, starts_at_largest=True
 )

@@ -400,7 +400,7 @@ def _rename_duplicates(select: exp.Select) -> None:
     names: set[str] = set()
     for place, item in enumerate(select.expressions):
         name = item.alias or default_name(item.unalias())
-        if isinstance(item.unalias(), exp.Star):
+        if item.unalias().is_star:  # of a table, too: an alias would name each of its columns
             continue
         unique = name
         for number in count(1):

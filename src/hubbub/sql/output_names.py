@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from sqlglot import exp
 
-__all__ = ["choose_name", "default_name"]
+__all__ = ["choose_name", "default_name", "name_outputs"]
 
 _MAX_LENGTH = 60
 _WORDS: dict[type[exp.Expr], str] = {
@@ -46,6 +46,27 @@ def choose_name(node: exp.Expr, names: Collection[str]) -> str:
     while unique.lower() in names:
         unique, number = f"{name}_{number}", number + 1
     return unique
+
+
+def name_outputs(select: exp.Select) -> None:
+    """Give each output that is no column an alias, which is no name of a column that is used.
+
+    >>> from sqlglot import parse_one
+    >>> select = parse_one("SELECT t.*, n, n / 2, max_n, MAX(n) FROM t")
+    >>> name_outputs(select)
+    >>> print(select.sql())
+    SELECT t.*, n, n / 2 AS "n_over_2", max_n, MAX(n) AS "max_n_1" FROM t
+    """
+    names = {item.alias.lower() for item in select.expressions}
+    names |= {column.name.lower() for column in select.find_all(exp.Column)}
+    items = []
+    for item in select.expressions:
+        if item.alias or item.is_star or isinstance(item, exp.Column):
+            items.append(item)
+        else:
+            items.append(exp.alias_(item, choose_name(item, names), quoted=True))
+            names.add(items[-1].alias.lower())
+    select.set("expressions", items)
 
 
 def _spell(node: exp.Expr) -> str:

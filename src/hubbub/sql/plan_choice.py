@@ -22,6 +22,8 @@ __all__ = ["choose_plan", "find_cheapest_plan", "parse_errors"]
 
 _MAX_EPSILON, _MIN_EPSILON = Fraction(2**10), Fraction(1, 2**40)
 """Between which ε is searched for a wanted error."""
+_STEPS_BELOW = tuple(Fraction(round(1000 * 2 ** (-step / 16)), 1000) for step in range(16, 0, -1))
+"""Multiples of an ε at which a smaller one is looked for: measured limits differ by a sixth or more."""
 
 
 def choose_plan(candidates: Sequence[tuple[str, "Plan"]]) -> "Plan":
@@ -75,7 +77,11 @@ def parse_errors(query: Query, error: Mapping[str, Number]) -> dict[int, Fractio
 
 
 def find_cheapest_plan(at: Callable[[Fraction], "Plan"], widths: Mapping[int, Fraction]) -> "Plan":
-    """The plan with the least ε, to three digits, that keeps every wanted half-width."""
+    """The plan with the least ε, to three digits, that keeps every wanted half-width.
+
+    With limits that were measured, an error may be kept at one ε and not at a larger one, which has a larger
+    limit: so less is tried, too, and what is rounded up is checked again.
+    """
 
     def fits(price: Fraction) -> bool:
         plan = at(price)
@@ -97,21 +103,49 @@ def find_cheapest_plan(at: Callable[[Fraction], "Plan"], widths: Mapping[int, Fr
     while not fits(high):
         high *= 2
         if high > _MAX_EPSILON:
-            raise Refused(
-                "no epsilon is large enough",
-                why="an error that small would need noise that protects nobody",
-                fix="ask for a larger error",
-            )
+            raise _no_epsilon(at(Fraction(1)))
     low = high / 2
     while fits(low) and low > _MIN_EPSILON:
         low /= 2
     high = 2 * low if not fits(low) else low
+    low, high = _bisect(fits, low, high)
+    if _reuses_limits(at(high)):
+        less = next((each for each in _STEPS_BELOW if fits(high * each)), None)
+        if less is not None:
+            low, high = _bisect(fits, high * less * _STEPS_BELOW[-1], high * less)
+    # In three digits, rounded up.
+    digits = 2 - math.floor(math.log10(high))
+    rounded = Fraction(math.ceil(high * Fraction(10) ** digits)) / Fraction(10) ** digits
+    return at(rounded if fits(rounded) else high)
+
+
+def _bisect(fits: Callable[[Fraction], bool], low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
+    """Two prices close to each other, of which the higher one fits, as it does at the beginning."""
     for _ in range(12):
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    # In three digits, rounded up.
-    digits = 2 - math.floor(math.log10(high))
-    return at(Fraction(math.ceil(high * Fraction(10) ** digits)) / Fraction(10) ** digits)
+    return low, high
+
+
+def _reuses_limits(plan: "Plan") -> bool:
+    """True if a limit that was released before is chosen by the plan's ε."""
+    return any(not each.is_declared for each in plan.found_limits)
+
+
+def _no_epsilon(plan: "Plan") -> Refused:
+    """Refuses an error that no ε keeps."""
+    if not _reuses_limits(plan):
+        return Refused(
+            "no epsilon is large enough",
+            why="an error that small would need noise that protects nobody",
+            fix="ask for a larger error",
+        )
+    limit = " or ".join(f"{{{each.kind}_per_unit}}" for each in plan.found_limits if not each.is_declared)
+    return Refused(
+        "no epsilon is large enough with the limits that were measured",
+        why="a larger epsilon has a larger limit, which cuts off less and needs more noise",
+        fix=f"declare {limit}, or ask for a larger error",
+    )
 
 
 def _limit_is_open(plan: "Plan") -> Refused:

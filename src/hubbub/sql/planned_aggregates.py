@@ -66,9 +66,9 @@ class NoisyAggregate:
         """Groups of which an integer may have been clamped before the noise."""
         return self.aggregate.may_be_clamped(released, self.noise, confidence)
 
-    def may_be_empty(self, index: int, released: Integers) -> NDArray[np.bool_]:
-        """Groups in which an aggregate call may be NULL: a group without rows has no mean."""
-        return self.aggregate.may_be_empty(index, released, self.bounded, self.noise)
+    def count_present(self, index: int, released: Integers) -> Estimate | None:
+        """The noisy count of what an aggregate call is taken over, if it is NULL without any."""
+        return self.aggregate.count_present(index, released, self.bounded, self.noise)
 
     def half_width(self, index: int, confidence: Fraction) -> float | None:
         """Half the width of the interval of an aggregate call; None if it depends on the rows."""
@@ -127,10 +127,9 @@ class PlannedQuantiles:
         """Groups of which a count may have been clamped before the noise."""
         return self.aggregate.may_be_clamped(released, self.selection, confidence)
 
-    def may_be_empty(self, index: int, released: Integers) -> NDArray[np.bool_]:
+    def count_present(self, index: int, released: Integers) -> None:
         """None: how many rows a group has is not released."""
-        del index
-        return np.zeros(len(released), dtype=np.bool_)
+        del index, released
 
     def half_width(self, index: int, confidence: Fraction) -> None:
         """None: it depends on the rows."""

@@ -229,9 +229,8 @@ class Query:
         for key in self.keys:
             if key.values is not None and not key.is_complete:
                 nothing = "" if None in key.values else "NULL or "
-                notes.append(
-                    f"rows are left out if {key.name} is {nothing}not among its {len(key.values)} keys"
-                )
+                others = f"not among its {len(key.values)} keys" if len(key.values) > 1 else "not its one key"
+                notes.append(f"rows are left out if {key.name} is {nothing}{others}")
         for place in self.derived_bounds:
             argument = self.arguments[place]
             if argument.bounds is not None:

@@ -23,8 +23,11 @@ class FoundLimit:
     kind: str
     """rows or groups."""
     limit: int
-    share_above: float
-    """An estimate of the share of all rows, or of all units' groups, that the limit cuts off."""
+    share_above: float | None
+    """An estimate of the share of all rows, or of all units' groups, that the limit cuts off.
+
+    None if the histogram shows nothing but noise.
+    """
     counts: tuple[int, ...]
     """The noisy number of units in each of `ROW_BINS`."""
     scale: Fraction
@@ -35,6 +38,8 @@ class FoundLimit:
     """True if the limit was declared, and the histogram only says what lies above it."""
     entry: int | None = None
     """The ledger's charge that paid for the histogram, if it was released before."""
+    is_of_more: bool = False
+    """True if the histogram is also of rows that WHERE or the keys of the query leave out."""
 
 
 @dataclass(frozen=True)

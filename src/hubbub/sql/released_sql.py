@@ -245,8 +245,11 @@ def compile_released_sql(
     }
     released |= {f"{PUBLIC}{number}": {c.name: False for c in table} for number, table in enumerate(public)}
     counts = integer_outputs(statement, released)
-    names, kinds, seen, whole = [], [], set(), set()
-    for name, sql_type, *_ in described:
+    names = _number_repeated([name for name, *_ in described])
+    if list(counts) != [name.lower() for name in names]:
+        counts = {}  # DuckDB names other outputs than we do
+    kinds, whole = [], set()
+    for name, (_, sql_type, *_) in zip(names, described, strict=True):
         base = str(sql_type).partition("(")[0].upper()
         if base not in _KINDS:
             raise Unsupported(
@@ -254,17 +257,23 @@ def compile_released_sql(
                 why="results hold numbers, texts, truth values, dates and timestamps",
                 fix="cast it to one of these",
             )
-        unique, number = name, 1
-        while unique.lower() in seen:
-            unique, number = f"{name}_{number}", number + 1
-        seen.add(unique.lower())
-        names.append(unique)
         kinds.append(_KINDS[base])
-        if base in _INTEGERS or (counts.get(unique, False) and _KINDS[base] is Kind.NUMBER):
-            whole.add(unique)
+        if base in _INTEGERS or (counts.get(name.lower(), False) and _KINDS[base] is Kind.NUMBER):
+            whole.add(name)
     return ReleasedSQL(
         sql, tuple(tables), tuple(names), tuple(kinds), carried, frozenset(whole), tuple(public)
     )
+
+
+def _number_repeated(names: Sequence[str]) -> list[str]:
+    """The same names, with a number behind those that are there already."""
+    unique: dict[str, str] = {}
+    for name in names:
+        number, free = 1, name
+        while free.lower() in unique:
+            free, number = f"{name}_{number}", number + 1
+        unique[free.lower()] = free
+    return list(unique.values())
 
 
 _SAMPLES: dict[Kind, list[Any]] = {

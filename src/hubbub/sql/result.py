@@ -24,7 +24,13 @@ from hubbub.numbers import format_up
 from hubbub.output_files import check_output_path, write_output
 from hubbub.report import result_files
 from hubbub.report.pages import html_text
-from hubbub.report.text_tables import align_rows, count_of, describe_cuts, format_rows
+from hubbub.report.text_tables import (
+    align_rows,
+    count_of,
+    describe_cuts,
+    describe_post_processing,
+    format_rows,
+)
 from hubbub.sql.post_processing import ResultColumn
 
 if TYPE_CHECKING:
@@ -280,7 +286,8 @@ class Result:
 
     def __str__(self) -> str:
         why = [str(self.facts["nothing shown"])] if "nothing shown" in self.facts else []
-        notes = map(escape, [*describe_cuts(self.facts, declared=True), *why])
+        processed = describe_post_processing(self.facts)
+        notes = map(escape, [*describe_cuts(self.facts, declared=True), *why, *processed])
         return "\n".join([*align_rows(format_rows(self)), *notes])
 
     def __repr__(self) -> str:
@@ -308,19 +315,33 @@ class Result:
         return Chart(self.svg(column))
 
 
+_ADDITIVE = frozenset({"count", "units", "sum"})
+"""Kinds of answers that are 0 or more, and add up."""
+
+
 def _noisy_column(table: Result, column: str | None) -> tuple[str, NDArray[np.float64], NDArray[np.float64]]:
     """The name of a column, its values, and the squares of their half-widths: variances, but for a factor."""
     noisy = {each.name: each for each in table.columns if each.low is not None and each.high is not None}
     if column is None and len(noisy) == 1:
         (column,) = noisy
     if column not in noisy:
+        is_computed = any(column == each.name and each.kind is Kind.NUMBER for each in table.columns)
+        sums = "; for totals by ROLLUP, CUBE or GROUPING SETS ask for the finest groups, and add up their"
         raise InvalidInput(
             "the column is not one of the answers with an interval"
             if column is not None
             else "there is not exactly one column of answers",
             why="counts are adjusted by how precise each is, and sums may be negative",
             fix="pass the name of a column of counts, or of sums that cannot be negative"
-            + (f": {', '.join(noisy)}" if noisy else ""),
+            + (f": {', '.join(noisy)}" if noisy else "")
+            + (f"{sums} consistent answers" if is_computed else ""),
+        )
+    kinds = table.facts.get("answers")
+    if kinds is not None and kinds.get(column) not in _ADDITIVE:
+        raise InvalidInput(
+            f"the answers of {column!r} are no counts, and no sums that cannot be negative",
+            why="others do not add up, or are not 0 or more",
+            fix="pass the name of a column of counts, or of sums with bounds from 0 on",
         )
     cells = noisy[column]
     values = np.asarray(cells.values, dtype=np.float64)
@@ -346,6 +367,12 @@ def _margin(parts: Result, totals: Result, column: str) -> Any:
     from hubbub.sql.consistency import Margin
 
     _, values, variances = _noisy_column(totals, column)
+    if any(table.facts.get("answers", {}).get(column) == "units" for table in (parts, totals)):
+        raise InvalidInput(
+            "the answers are numbers of units",
+            why="a unit may be in several groups, so the groups of a total have more units than it",
+            fix="ask for counts of rows, or call consistent() without totals",
+        )
     keys, ours = list(_key_columns(totals)), _key_columns(parts)
     public = all(table.facts.get("keys", "public") == "public" for table in (parts, totals))
     if not public or not set(keys) <= set(ours) or len(keys) == len(ours):
@@ -448,9 +475,9 @@ def _caption(facts: Mapping[str, Any]) -> str:
     epsilon, delta = (facts.get(name) for name in ("epsilon", "delta"))
     cost = [f"ε = {format_up(Fraction(epsilon))}"] if epsilon else []
     cost += [f"δ = {format_up(Fraction(delta))}"] if delta and Fraction(delta) else []
-    return ", ".join(
-        escape(text) for text in (*cost, *(f"{name}: {facts[name]}" for name in _CAPTION if name in facts))
-    )
+    known = [f"{name}: {facts[name]}" for name in _CAPTION if name in facts]
+    lines = [", ".join([*cost, *known]), *describe_post_processing(facts)]
+    return "; ".join(map(escape, filter(None, lines)))
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from hubbub.engines.schema import Table
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
-from hubbub.sql.output_names import choose_name, default_name
+from hubbub.sql.output_names import choose_name, default_name, name_outputs
 from hubbub.sql.parser import PER_GROUP, PER_ROW
 from hubbub.sql.relations import Relations, Sources, resolve_reference
 from hubbub.sql.released_sql import PUBLIC, RELEASED
@@ -196,7 +196,9 @@ class _Splitter:
     def _outer(self, node: exp.Select, names: _Names) -> exp.Expr:
         rewritten = node.copy()
         rewritten.set("with_", None)
-        return self._replace_queries(rewritten, node, names)
+        self._replace_queries(rewritten, node, names)
+        name_outputs(rewritten)
+        return rewritten
 
     def _replace_queries(self, rewritten: exp.Expr, node: exp.Expr, names: _Names) -> exp.Expr:
         """The copy of a node with each query inside it replaced by one over released tables."""
