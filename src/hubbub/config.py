@@ -96,7 +96,7 @@ _SYNOPSIS = {
     **dict.fromkeys(("columns", "nulls", "other", "impossible", "private_keys"), list),
     **dict.fromkeys(("cuts", "steps", "functions"), dict),
     "focus": str,
-    "private_keys_share": float,
+    "private_keys_share": Decimal,
 }
 """Declarations for synopses, with their TOML types; their meaning is checked when one is planned."""
 
@@ -468,7 +468,7 @@ class _Reader:
         self._known(declared, tuple(_SYNOPSIS), f"{entry}.synopsis.")
         for name, value in declared.items():
             if not isinstance(value, _SYNOPSIS[name]):
-                forms = {list: '["age"]', dict: "{ age = 1 }", str: '"age"', float: "0.1"}
+                forms = {list: '["age"]', dict: "{ age = 1 }", str: '"age"', Decimal: "0.1"}
                 why, fix = "it could not be understood", f"write it as {forms[_SYNOPSIS[name]]}"
                 raise self._wrong(f"{entry}.synopsis.{name}", "is of another type", why, fix)
         return declared
@@ -522,12 +522,14 @@ class _Reader:
         if isinstance(ends, list) and all(
             isinstance(end, (int, Decimal, date)) and not isinstance(end, bool) for end in ends
         ):
-            return self._checked(entry, lambda: parse_bounds(ends, column))
+            parsed = self._checked(entry, lambda: parse_bounds(ends, column))
+            # Dates as they are: they say how texts are read.
+            return tuple(ends) if any(isinstance(end, date) for end in ends) else parsed
         raise self._wrong(
             entry,
             "is not a pair of numbers or dates",
             "values are clamped between two",
-            "write it as [0, 100]",
+            "write it as [0, 100], or as [2026-01-01, 2026-12-31] without quotation marks",
         )
 
     def _keys(self, entry: str, keys: Any, column: str, kind: Kind | None) -> Any:

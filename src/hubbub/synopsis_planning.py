@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack
 
 from hubbub.accounting.in_memory_account import InMemoryAccount
 from hubbub.engines.engine import Engine
-from hubbub.engines.schema import Table
+from hubbub.engines.schema import Table, imply_kinds
 from hubbub.errors import InvalidInput
 from hubbub.ledger import LedgerAccount
 from hubbub.ledger.entries import digest
@@ -115,7 +115,7 @@ class SynopsisPlanning:
             domain = with_public_bins(make_domain(schema, public))
             return make_synopsis_plan(
                 self._engine,
-                schema.name,
+                schema,
                 domain,
                 self.unit,
                 workload=workload,
@@ -150,7 +150,7 @@ class SynopsisPlanning:
             schema: Table, public: SynopsisDeclarations, price: Fraction, allowed: Fraction, limit: int
         ) -> SynthesisPlan:
             domain = make_domain(schema, public)
-            counts = make_counts(self._engine, schema.name, domain, self.unit, max_weight=limit)
+            counts = make_counts(self._engine, schema, domain, self.unit, max_weight=limit)
             plan = SynthesisPlan(schema.name, counts, price, allowed, self.run_synthesis)
             plan.check()
             return plan
@@ -220,7 +220,8 @@ class SynopsisPlanning:
                 fix="name one, or leave it out",
             )
         passed = {key: value for key, value in declared.items() if value is not None and key not in _OF_PLANS}
-        return schema, SynopsisDeclarations.of({**self._synopses.get(schema.name, {}), **passed})
+        public = SynopsisDeclarations.of({**self._synopses.get(schema.name, {}), **passed})
+        return imply_kinds({schema.name: schema}, public.implied_bounds())[schema.name], public
 
     def _limit_rows(self, rows_per_unit: int | None) -> int | None:
         """The limit that was passed, or the declared one."""

@@ -102,7 +102,7 @@ def table_in_engine(rows, limit):
     frame = pd.DataFrame(rows, columns=["who", "x"])
     domain = Domain((Column.of_categories("x", [0.0, 1.0, 2.0]),))
     with hb.open(frame, table="t", unit="who") as data:
-        counts = make_counts(engine_of(data), "t", domain, data.unit, max_weight=limit)
+        counts = make_counts(engine_of(data), data.tables["t"], domain, data.unit, max_weight=limit)
         table = counts.count(("x",))
     return Counter(dict(enumerate((table / counts.scale).tolist()))), limit
 

@@ -1,3 +1,4 @@
+import tracemalloc
 from itertools import combinations, pairwise
 from math import prod
 
@@ -243,3 +244,35 @@ def test_total_may_change():
         [Target((0,), np.array([30.0, 10.0]), np.full(2, 1e-6))], total=40.0
     )
     np.testing.assert_allclose(model.marginal((0,)), [30.0, 10.0], rtol=1e-4)
+
+
+def test_pairs_that_nobody_wants_are_not_computed():
+    sizes = (2, 20_000, 20_000)
+    targets = [
+        Target((0, v), np.random.default_rng(v).random((2, size)), np.ones((2, size)))
+        for v, size in enumerate(sizes)
+        if v
+    ]
+    model = GraphicalModel.uniform(sizes, total=100.0).fit(targets, sweeps=2)
+    tracemalloc.start()
+    tables = dict(model.pairs(None, lambda pair: 0 in pair))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert tables.keys() == {(0, 1), (0, 2)}
+    assert peak < 1 << 28  # the table of the two large columns alone has 1.6 gigabytes
+
+
+def test_wanted_pairs_are_those_of_all_pairs():
+    random = np.random.default_rng(1)
+    sizes = (2, 3, 4, 5, 3)
+    targets = [
+        Target(pair, random.random([sizes[v] for v in pair]), np.ones([sizes[v] for v in pair]))
+        for pair in ((0, 1), (1, 2), (2, 3), (3, 4))
+    ]
+    model = GraphicalModel.uniform(sizes, total=100.0).fit(targets, sweeps=5)
+    tables = dict(model.pairs())
+    few = {(0, 1), (0, 3), (1, 4)}
+    some = dict(model.pairs(None, few.__contains__))
+    assert some.keys() == few
+    for pair in few:
+        np.testing.assert_allclose(some[pair], tables[pair], rtol=1e-6)

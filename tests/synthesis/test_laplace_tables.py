@@ -4,12 +4,13 @@ import math
 from fractions import Fraction
 from itertools import product
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
 import hubbub as hb
-from hubbub.errors import InvalidInput
+from hubbub.errors import InvalidInput, Unsupported
 from hubbub.synthesis.counting import InMemoryCounts
 from hubbub.synthesis.domain import Column, Domain
 from hubbub.synthesis.laplace_tables import LaplaceTable, laplace_deviations, plan_laplace, pool_tables
@@ -206,3 +207,18 @@ def test_synthesis_without_delta_is_refused():
         pytest.raises(InvalidInput, match="delta"),
     ):
         data.plan_synthesis(epsilon=1, delta=0, columns=["kind"])
+
+
+def test_tables_of_many_columns_are_refused_before_anything_is_charged():
+    """Seven columns were charged, and then refused as a text that nobody stored; sixteen took all memory."""
+    connection = duckdb.connect()
+    listed = ", ".join(f"i % {place + 2} < 2 AS c{place}" for place in range(16))
+    connection.execute(f"CREATE TABLE t AS SELECT {listed} FROM range(60) r(i)")
+    with hb.open(connection, table="t", unit=hb.Unit.row()) as data:
+        for columns, delta in ((7, 0), (16, 0), (13, 1e-6), (16, 1e-6)):
+            with pytest.raises(Unsupported, match=f"table of {columns} columns"):
+                data.plan_synopsis([[f"c{place}" for place in range(columns)]], epsilon=1, delta=delta)
+        for columns, delta in ((6, 0), (7, 1e-6)):
+            names = [f"c{place}" for place in range(columns)]
+            synopsis = data.plan_synopsis([names], epsilon=1, delta=delta).run().value
+            assert len(synopsis.table(*names)["n"]) == 2**columns

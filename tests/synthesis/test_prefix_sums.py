@@ -1,6 +1,7 @@
 """Ranges of one column: sensitivity by enumeration, variances and quantiles."""
 
 import itertools
+from datetime import date
 from fractions import Fraction
 
 import duckdb
@@ -117,3 +118,20 @@ def test_unusable_ranges_are_refused(ranges):
 def test_columns_without_order_have_no_ranges():
     with pytest.raises(Unsupported):
         PrefixNoise(Column.of_categories("g", "ab"), Unit.row(), 1, 1, Fraction(1))
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0])
+def test_quantiles_of_dates_are_dates(delta):
+    """They were numbers of days since 1970."""
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE p AS SELECT DATE '2000-01-01' + (i % 300)::INT AS born FROM range(3000) r(i)"
+    )
+    bounds = {"born": (date(2000, 1, 1), date(2001, 1, 1))}
+    with hb.open(connection, table="p", unit=hb.Unit.row(), bounds=bounds) as data:
+        synopsis = data.plan_synopsis(1, epsilon=5, delta=delta, ranges={"born": 7}).run().value
+    median = synopsis.quantile("born", 0.5).to_dict()
+    assert list(median) == ["value", "value_low", "value_high"]
+    [value], [low], [high] = median.values()
+    assert low <= value <= high
+    assert date(2000, 5, 1) < value < date(2000, 7, 1)

@@ -7,7 +7,7 @@ import pytest
 from hubbub.accounting import PrivacyLoss
 from hubbub.accounting.gaussian_dominance import bounded_mu_squared, bounded_range_mu_squared
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput
-from hubbub.synthesis.release_budget import ReleaseBudget
+from hubbub.synthesis.release_budget import LEAST_PART, ReleaseBudget, share_batch
 
 
 def make_budget():
@@ -83,3 +83,31 @@ def test_gaussian_mu_is_rounded_down():
     mu = budget.spend_gaussian(rho)
     assert mu * mu <= 2 * rho
     assert mu * mu >= 2 * rho * (1 - Fraction(1, 10**12))
+
+
+@pytest.mark.parametrize(
+    "sizes", [[4] * 36, [4] * 18 + [20_000] * 18, [20_000] * 18 + [4] * 18, [5, 500] * 18]
+)
+def test_larger_tables_have_more_and_every_later_one_its_least(sizes):
+    budget, left, earlier = make_budget(), len(sizes), []
+    least = LEAST_PART * budget.left / left
+    while left:
+        weights = [size**0.5 for size in sizes[-left:][:6]]
+        share = budget.left * Fraction(999, 1000) / left
+        left -= len(weights)
+        for _ in weights:
+            budget.spend_selection(share / 20)
+        available = budget.left * Fraction(999, 1000)
+        shares = share_batch(
+            weights, earlier, equal=share * Fraction(19, 20), available=available, reserve=left * least
+        )
+        earlier += weights
+        for own, weight in zip(shares, weights, strict=True):
+            assert own / sum(shares) == pytest.approx(weight / sum(weights))
+            budget.spend_gaussian(own)
+        assert budget.left >= left * least * Fraction(99, 100)
+    assert budget.left < budget.rho / 100
+
+
+def test_an_empty_batch_has_nothing():
+    assert share_batch([], [1.0], equal=Fraction(1), available=Fraction(1), reserve=Fraction(0)) == []

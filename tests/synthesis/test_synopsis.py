@@ -48,6 +48,32 @@ def precise():
     return connection, plan.run().value
 
 
+def test_texts_with_bounds_are_numbers_as_in_queries():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE people AS SELECT CASE WHEN i % 10 = 0 THEN 'old' ELSE (i % 90)::VARCHAR END AS age, "
+        "['N', 'S', 'W'][1 + i % 3] AS region FROM range(9000) r(i)"
+    )
+    keys = {"region": ["N", "S", "W"]}
+    with hb.open(connection, table="people", unit="row", keys=keys) as data:
+        sql = "SELECT COUNT(*) AS n FROM people WHERE age >= 45"
+        declared = {"bounds": {"age": (0, 89)}, "epsilon": 10**6, "delta": 1e-6, "allow_large_epsilon": True}
+        synopsis = data.plan_synopsis(steps={"age": 1}, nulls=["age"], **declared).run().value
+        [exact] = data.sql(sql, epsilon=20, bounds={"age": (0, 89)}).run().value["n"]
+        assert synopsis.sql(sql)["n"][0] == pytest.approx(4100, abs=0.5)
+        assert exact == pytest.approx(4100, abs=10)
+        rows = data.plan_synthesis(**declared).run().value.synthetic(100)
+        assert all(0 <= age <= 89 for age in rows["age"])
+
+
+@pytest.mark.parametrize(
+    "declared", [{"cuts": ["age"]}, {"cuts": {"age": 5}}, {"bounds": 5}, {"keys": ["sex"]}]
+)
+def test_declarations_that_are_no_mappings_are_refused(declared):
+    with pytest.raises(InvalidInput, match=r"not a (mapping|list)"):
+        open_people().plan_synopsis(2, epsilon=1, delta=1e-6, columns=COLUMNS, **declared)
+
+
 QUERIES = [
     "SELECT COUNT(*) AS n FROM people",
     "SELECT sex, COUNT(*) AS n FROM people WHERE age >= 65 GROUP BY sex ORDER BY sex",
@@ -386,3 +412,47 @@ def test_consistent_tables_are_close_to_the_measured_ones():
         assert ((whole - unbiased["n"]).abs() < 8 * unbiased["sd"] + 5).all()
     with pytest.raises(InvalidInput):
         synopsis.table("a", "b", "c", version="consistent")
+
+
+def test_slips_are_refused_where_they_were_other_errors():
+    data = open_people()
+    for declared in (
+        {"impossible": ["age < 1e400"]},
+        {"functions": {"region": 5}},
+        {"functions": {"region": {"table": {}}}},
+        {"workload": "age"},
+        {"workload": 1.5},
+    ):
+        with pytest.raises(InvalidInput):
+            data.plan_synopsis(**OPTIONS, **{"columns": ["sex", "region", "age"], **declared})
+    synopsis = data.plan_synopsis(1, **OPTIONS, columns=["sex", "age"]).run().value
+    for names in ((), ("age", "age"), ("age", "AGE")):
+        with pytest.raises(InvalidInput, match="no column, or of one column twice"):
+            synopsis.table(*names)
+    with pytest.raises(InvalidInput, match="not a column"):
+        synopsis.table(5)
+
+
+def test_columns_of_tables_are_named_in_any_case():
+    synopsis = open_people().plan_synopsis(1, **OPTIONS, columns=["sex", "age"]).run().value
+    assert synopsis.table("AGE").to_dict() == synopsis.table("age").to_dict()
+
+
+def test_no_two_cells_have_the_same_name():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT ['other', 'NULL', 'x', NULL][1 + i % 4] AS town, "
+        "1000001 + i % 3 AS code, 10000000 + i % 4 AS cost FROM range(400) r(i)"
+    )
+    keys = {"town": ["other", "NULL"], "code": [1000001, 1000002, 1000003]}
+    data = open_people(connection, table="t", keys=keys, bounds={"cost": (10000000, 10000003)})
+    declared = {"nulls": ["town"], "other": ["town"], "steps": {"cost": 1}}
+    plan = data.plan_synopsis(1, epsilon=EXACT, delta=1e-6, allow_large_epsilon=True, **declared)
+    synopsis = plan.run().value
+    assert synopsis.table("town")["town"] == ["other", "NULL", "(other)", "(NULL)"]
+    assert synopsis.table("code")["code"] == ["1000001", "1000002", "1000003"]
+    assert synopsis.table("cost")["cost"] == ["10000000", "10000001", "10000002", "10000003"]
+    rows = synopsis.synthetic(400)["town"]
+    assert {value: rows.count(value) for value in set(rows)} == dict.fromkeys(
+        ["other", "NULL", "(other)", None], 100
+    )

@@ -1,6 +1,7 @@
 """Synthetic rows through the public door: plan, charge, rows, files."""
 
 import json
+import resource
 
 import duckdb
 import pytest
@@ -9,7 +10,9 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import hubbub as hb
+from hubbub.engines.duckdb import DuckDB
 from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput
+from hubbub.sql.bounding_sql import parse_template
 from hubbub.synthesis.synthesis import Synthesis, open_synopsis
 
 OPTIONS = {"epsilon": 1, "delta": 1e-6, "steps": {"age": 1}, "impossible": ["age < 15 AND job = 'yes'"]}
@@ -181,3 +184,60 @@ def test_pipelines_of_scikit_learn_train_on_synthetic_rows():
     pipeline = make_pipeline(encoder, DecisionTreeClassifier(max_depth=3))
     features = rows.drop(columns=target).astype(str)
     assert len(pipeline.fit(features, rows[target].astype(str)).predict(features)) == 400
+
+
+def test_all_tables_are_counted_in_a_few_scans(monkeypatch):
+    """A hundred columns have 4,950 pairs: a scan for each took hours."""
+    scans = []
+    execute = DuckDB.execute
+
+    def count(self, *query):
+        scans.append(query)
+        return execute(self, *query)
+
+    monkeypatch.setattr(DuckDB, "execute", count)
+    connection = duckdb.connect()
+    listed = ", ".join(f"CAST(i * {place + 3} % 7 < 3 AS BOOLEAN) AS c{place}" for place in range(12))
+    connection.execute(f"CREATE TABLE wide AS SELECT {listed} FROM range(300) r(i)")
+    with hb.open(connection, table="wide", unit=hb.Unit.row()) as data:
+        release = data.plan_synthesis(epsilon=1, delta=1e-6).run()
+    assert len(release.value.model.measured) > 12
+    assert len(scans) < 10
+
+
+def test_pairs_of_very_many_categories_take_no_memory_for_those_without_rows():
+    """The table of two columns of 50,000 categories would be 20 GB: it is merged before it is held."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT 'a' || i % 9 AS a, 'b' || i % 7 AS b FROM range(3000) r(i)")
+    keys = {name: [f"{name}{place}" for place in range(50_000)] for name in "ab"}
+    with hb.open(connection, table="t", unit=hb.Unit.row(), keys=keys) as data:
+        plan = data.plan_synthesis(epsilon=1, delta=1e-6)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert ("a", "b") in {
+            tuple(plan.domain.names[v] for v in each.variables) for each in plan.run().value.model.measured
+        }
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20
+
+
+def test_statements_of_scans_are_not_kept_in_memory():
+    """Each has thousands of cuts where bins are found: of fifty columns, they were more than a gigabyte."""
+    size = parse_template.cache_info().currsize
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT i % 17 AS x, i % 13 AS y FROM range(50) r(i)")
+    with hb.open(connection, table="t", unit=hb.Unit.row(), bounds={"x": (0, 16), "y": (0, 13)}) as data:
+        data.plan_synthesis(epsilon=1, delta=1e-6).run()
+    assert parse_template.cache_info().currsize == size
+
+
+def test_the_label_of_rows_says_what_they_follow_and_how_well(synthesis, tmp_path):
+    rows = synthesis.synthetic(2000)
+    errors = rows.facts["rows in wrong cells of measured tables"]
+    assert len(errors) == len(synthesis.model.measured)
+    assert all(each.keys() == {"noise", "model", "rows"} for each in errors.values())
+    assert errors["region"]["rows"] < 100
+    assert rows.facts["columns"]["age"] > 2  # bins were found: the plan has one
+    assert rows.facts["pairs that were not measured"] == []
+    for ending in ("csv", "parquet", "json"):
+        rows.write(tmp_path / f"rows.{ending}")
+    synopsis = open_people().plan_synopsis(2, epsilon=1, delta=1e-6).run().value
+    assert "region" in synopsis.synthetic(9).facts["follows the tables of"]

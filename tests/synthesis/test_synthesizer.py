@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hubbub.errors import BudgetExceeded, InvalidInput
+from hubbub.synthesis import synthesizer
 from hubbub.synthesis.counting import InMemoryCounts
 from hubbub.synthesis.domain import Column, Condition, Domain, Function, Rule
 from hubbub.synthesis.junction_tree import count_cells
@@ -294,3 +295,20 @@ def test_progress_grows_to_the_whole_budget():
     run(people(500), progress=shares.append)
     assert shares == sorted(shares)
     assert 0.9 < shares[-1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "star"), [(10**6, [(0, 3), (0, 2), (0, 1)]), (60, [(0, 2), (0, 1)]), (1, [])]
+)
+def test_pairs_with_the_focus_that_would_fill_memory_are_left_out(cells, star, monkeypatch):
+    columns = [Column.of_categories("region", list("abcd"))]
+    columns += [Column.of_categories(f"c{size}", [str(n) for n in range(size)]) for size in (2, 3, 30)]
+    domain = Domain(tuple(columns), focus="region")
+    random = np.random.default_rng(1)
+    values = {c.name: [c.categories[each] for each in random.integers(0, c.size, 3000)] for c in columns}
+    monkeypatch.setattr(synthesizer, "MAX_STAR_CELLS", cells)
+    budget = ReleaseBudget.of(epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    model = synthesize(InMemoryCounts.of(domain, values), budget, population=3000)
+    # Tables of one column come first, then those of the star, then those that are selected.
+    assert [each.variables for each in model.measured[4 : 4 + len(star)]] == star
+    assert model.generate(100).keys() == values.keys()

@@ -176,7 +176,7 @@ def synopsis(
 
     \b
     hubbub synopsis people.csv --unit row --epsilon 1 --delta 1e-6 --keys region=North,South sex=f,m \\
-        --type age=number --bounds age=0:99 --step age=1 --output people.synopsis
+        --bounds age=0:99 --step age=1 --output people.synopsis
     """  # noqa: D301 - the mark that keeps lines is a real \b
     if output is not None:
         check_output_path(output, [ENDING])
@@ -290,7 +290,7 @@ def synthesize(
     \b
     hubbub synthesize people.synopsis --rows 100000 --output synthetic.csv
     hubbub synthesize people.csv --unit row --epsilon 1 --delta 1e-6 --keys region=North,South sex=f,m \\
-        --type age=number --bounds age=0:99 --step age=1 --output synthetic.parquet
+        --bounds age=0:99 --step age=1 --output synthetic.parquet
     """  # noqa: D301 - the mark that keeps lines is a real \b
     endings = [".csv", ".parquet", ".pq", ".json"]
     check_output_path(output, endings)

@@ -18,7 +18,15 @@ from hubbub.sql.bounding_sql import neighbour_sensitivity
 from hubbub.synthesis.domain import Column, Domain
 from hubbub.unit import Neighbours, Unit, group_rows_by_unit
 
-__all__ = ["WEIGHT_BITS", "Counts", "InMemoryCounts", "Integers", "bound_table", "table_sensitivity"]
+__all__ = [
+    "WEIGHT_BITS",
+    "Counts",
+    "InMemoryCounts",
+    "Integers",
+    "bound_table",
+    "merge_shape",
+    "table_sensitivity",
+]
 
 Integers = NDArray[np.int64]
 WEIGHT_BITS = 12
@@ -53,14 +61,31 @@ class Counts(Protocol):
     def count(self, names: tuple[str, ...]) -> Integers:
         """The table of these columns, of shape `domain.shape(names)`; of none, the total."""
 
-    def count_many(self, tables: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Integers]:
-        """Several tables, in as few scans as possible."""
+    def count_many(
+        self, tables: Iterable[tuple[str, ...]], groups: Mapping[str, Integers] | None = None
+    ) -> dict[tuple[str, ...], Integers]:
+        """Several tables, in as few scans as possible.
+
+        Args:
+            tables: the columns of each.
+            groups: of columns with cells that are added up, the group of each cell.
+        """
 
     def histogram(self, name: str, cuts: Sequence[Fraction]) -> Integers:
         """The counts of one column with other cuts, for instance a public fine grid; NULL has its cell."""
 
     def with_domain(self, domain: Domain) -> "Counts":
         """The same rows, in the cells of another domain with the same columns and other bins."""
+
+
+def merge_shape(
+    domain: Domain, names: Sequence[str], groups: Mapping[str, Integers] | None
+) -> tuple[int, ...]:
+    """The shape of a table in which the cells of some columns are added up by group."""
+    merged = groups or {}
+    return tuple(
+        int(merged[name].max()) + 1 if name in merged else domain.column(name).size for name in names
+    )
 
 
 def table_sensitivity(counts: Counts) -> Sensitivity:
@@ -138,9 +163,16 @@ class InMemoryCounts:
         """The table of these columns."""
         return self._count([self._cells[name] for name in names], self.domain.shape(names))
 
-    def count_many(self, tables: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Integers]:
+    def count_many(
+        self, tables: Iterable[tuple[str, ...]], groups: Mapping[str, Integers] | None = None
+    ) -> dict[tuple[str, ...], Integers]:
         """Several tables."""
-        return {names: self.count(names) for names in tables}
+        own = dict(self._cells)
+        own.update({name: group[own[name]] for name, group in (groups or {}).items()})
+        return {
+            names: self._count([own[name] for name in names], merge_shape(self.domain, names, groups))
+            for names in tables
+        }
 
     def histogram(self, name: str, cuts: Sequence[Fraction]) -> Integers:
         """The counts of one column with other cuts."""

@@ -6,13 +6,16 @@ What is not declared is refused here, before anything is charged.
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Any, TypedDict
 
 import sqlglot
 from sqlglot import exp
 
+from hubbub.config_values import check_mappings
 from hubbub.engines.schema import (
     MAX_NUMBER,
     Key,
@@ -129,6 +132,17 @@ class SynopsisDeclarations:
     def of(cls, entries: Mapping[str, Any]) -> "SynopsisDeclarations":
         """Make them from entries by name, as in a hubbub.toml."""
         fields: dict[str, Any] = {}
+        check_mappings(
+            **{name: entries.get(name) for name in ("bounds", "keys", "cuts", "steps", "functions")}
+        )
+        for name, cuts in (entries.get("cuts") or {}).items():
+            if isinstance(cuts, str) or not isinstance(cuts, Iterable):
+                raise InvalidInput(
+                    f"the cuts of {name} are not a list",
+                    why="each says where a bin begins",
+                    fix=f'pass cuts={{"{name}": [18, 65]}}',
+                    parameter="cuts",
+                )
         for name, value in entries.items():
             is_list = name in {"columns", "nulls", "other", "impossible", "private_keys"}
             if is_list and (isinstance(value, str) or not all(isinstance(each, str) for each in value)):
@@ -139,6 +153,18 @@ class SynopsisDeclarations:
                 )
             fields[name] = tuple(value) if is_list else value
         return cls(**fields)
+
+    def implied_bounds(self) -> dict[str, Any]:
+        """Bounds by which texts are read as numbers or dates: those of columns, or their outer cuts."""
+        implied: dict[str, Any] = {}
+        for name, cuts in self.cuts.items():
+            ends = [_parse_date(cut) for cut in cuts]
+            are_numbers = all(isinstance(end, (Real, Decimal)) for end in ends)
+            are_dates = all(isinstance(end, date) and not isinstance(end, datetime) for end in ends)
+            if len(ends) > 1 and (are_numbers or are_dates):
+                implied[name] = (min(ends), max(ends))
+        known = {name.lower() for name in (*self.bounds, *self.keys)}
+        return {**{name: ends for name, ends in implied.items() if name.lower() not in known}, **self.bounds}
 
 
 def make_domain(table: Table, declared: SynopsisDeclarations) -> Domain:
@@ -222,7 +248,8 @@ def with_public_bins(domain: Domain) -> Domain:
                 changed.append(replace(column, edges=edges, finds_bins=False, ends_after_last=True))
                 continue
             width = max(Fraction(1), Fraction(round(width / column.unit))) * column.unit
-        changed.append(column.with_cuts(low + width * n for n in range(1, int((high - low) / width) + 1)))
+        binned = column.with_cuts(low + width * n for n in range(1, int((high - low) / width) + 1))
+        changed.append(binned.with_forced_cuts(()))
     return domain.with_columns(*changed)
 
 
@@ -294,29 +321,37 @@ def _make_column(column: TableColumn, table: Table, declared: SynopsisDeclaratio
     )
 
 
+def _parse_date(value: Any) -> Any:
+    """A text such as 2026-11-15 as a date; anything else as it is."""
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def _parse_end(value: Any, name: str, *, is_date: bool) -> Fraction:
-    if isinstance(value, str) and is_date:
-        try:
-            value = date.fromisoformat(value)
-        except ValueError:
+    if is_date:
+        value = _parse_date(value)
+        if isinstance(value, str):
             raise InvalidInput(
                 f"a cut of {name} is not a date", why="its bins are of dates", fix="write 2026-11-15"
-            ) from None
+            )
     if isinstance(value, date):
         return Fraction(to_number(value))
     return parse_rational(value, f"a cut of {name}")
 
 
 def _make_function(target: str, declared: Mapping[str, Any], domain: Domain, table: Table) -> Function:
-    names = (table.find(target).name, table.find(str(declared.get("of"))).name)
-    goal, source = (domain.column(name) for name in names)
-    value_table = declared.get("table")
-    if not isinstance(value_table, Mapping) or source.is_binned or goal.is_binned:
+    is_mapping = isinstance(declared, Mapping) and declared.get("of") is not None
+    names = (table.find(target).name, table.find(str(declared["of"])).name if is_mapping else target)
+    value_table = declared.get("table") if is_mapping else None
+    if not isinstance(value_table, Mapping) or any(domain.column(name).is_binned for name in names):
         raise InvalidInput(
             f"the function for {target} is not a table from categories to categories",
             why="it is public: all its values are declared",
             fix=f'pass {{"{target}": {{"of": "code", "table": {{"a1": "a"}}}}}}',
         )
+    goal, source = (domain.column(name) for name in names)
     kinds = {name: table.find(name).kind for name in names}
     values = {
         _parse_category(key, source, kinds[source.name]): _parse_category(value, goal, kinds[goal.name])
@@ -406,7 +441,9 @@ def _parse_condition(node: exp.Expr, domain: Domain, text: str) -> Condition:
         column = _find_column(node.this, domain, text)
         if column.is_binned:
             raise _bad_rule(text)
-        return Condition(column.name, frozenset(_constant(each, text) for each in node.expressions))
+        values = [_constant(each, text) for each in node.expressions]
+        _check_categories(column, values, text)
+        return Condition(column.name, frozenset(values))
     if type(node) in _COMPARISONS:
         left, right = node.this, node.expression
         if isinstance(left, exp.Column):
@@ -419,6 +456,8 @@ def _compare(left: exp.Expr, kind: type[exp.Expr], right: exp.Expr, domain: Doma
     column, value = _find_column(left, domain, text), _constant(right, text)
     if not column.is_binned:
         compare = _COMPARISONS[kind]
+        if kind in {exp.EQ, exp.NEQ}:
+            _check_categories(column, [value], text)
         try:
             return Condition(
                 column.name, frozenset(each for each in column.categories if compare(each, value))
@@ -433,7 +472,17 @@ def _compare(left: exp.Expr, kind: type[exp.Expr], right: exp.Expr, domain: Doma
             why="bins begin at a value and end before one",
             fix="write it with < and >=, or declare the step of the column",
         )
-    after = end if step is None else end + step
+    if step is None and end == column.bounds[1]:
+        raise InvalidInput(
+            f"a rule compares {column.name} with its upper bound",
+            why="values at and beyond it are in one bin with lower ones",
+            fix="declare a higher bound, or the step of the column",
+        )
+    after = end
+    if step is not None:  # from a value that the column does not have, to the next one that it has
+        if kind is exp.EQ and end % step:
+            raise _bad_rule(text)
+        end, after = -(-end // step) * step, (end // step + 1) * step
     ranges: dict[type[exp.Expr], tuple[Fraction | None, Fraction | None]] = {
         exp.LT: (None, end),
         exp.LTE: (None, after),
@@ -444,6 +493,16 @@ def _compare(left: exp.Expr, kind: type[exp.Expr], right: exp.Expr, domain: Doma
     if kind not in ranges:
         raise _bad_rule(text)
     return Condition(column.name, low=ranges[kind][0], high=ranges[kind][1], is_range=True)
+
+
+def _check_categories(column: Column, values: Iterable[Any], text: str) -> None:
+    for value in values:
+        if value not in column.categories:
+            raise InvalidInput(
+                f"the rule {text!r} names a category of {column.name} that is not declared",
+                why="it would say nothing, and rows could break what it is meant to say",
+                fix="name declared categories; a cell for other values is not divided",
+            )
 
 
 def _find_column(node: exp.Expr, domain: Domain, text: str) -> Column:
@@ -462,7 +521,10 @@ def _constant(node: exp.Expr, text: str) -> Any:
         return _constant(node.this, text)
     if not isinstance(node, exp.Literal):
         raise _bad_rule(text)
-    return node.this if node.is_string else float(Fraction(node.this))
+    if node.is_string:
+        return node.this
+    # Beyond doubles it is infinite, and refused as what it is compared with says.
+    return float(node.this)
 
 
 def _bad_rule(text: str) -> InvalidInput:

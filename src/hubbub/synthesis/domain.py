@@ -35,8 +35,14 @@ __all__ = [
 
 MAX_CELLS = 1 << 16
 """The maximum number of cells of one column."""
+_MAX_MASK_CELLS, _MAX_MASK_COLUMNS = 1 << 26, 32
 _EPOCH = date(1970, 1, 1)
 _EXACT = 1 << 53
+
+
+def _show(number: Fraction | float) -> str:
+    """A number in words: with enough digits to tell all categories and cuts apart."""
+    return f"{float(number):.15g}"
 
 
 class ColumnKind(enum.Enum):
@@ -67,7 +73,7 @@ class Interval:
     high: Fraction
 
     def __str__(self) -> str:
-        return f"[{float(self.low):g}, {float(self.high):g})"
+        return f"[{_show(self.low)}, {_show(self.high)})"
 
 
 @dataclass(frozen=True)
@@ -222,11 +228,16 @@ class Column:
         return replace(self, edges=(low, *inner, high), finds_bins=False)
 
     def with_forced_cuts(self, cuts: Iterable[Any]) -> "Column":
-        """The same column with cuts that all its bins will have."""
+        """The same column with cuts that all its bins will have.
+
+        If one of them is the highest value, that gets a bin of its own, where values have a unit.
+        """
         low, high = self.bounds
-        forced = tuple(sorted({*self.forced_cuts, *(cut for cut in map(Fraction, cuts) if low < cut < high)}))
-        column = replace(self, forced_cuts=forced)
-        return replace(column.with_cuts(self.cuts), finds_bins=self.finds_bins)
+        forced = {*self.forced_cuts, *(cut for cut in map(Fraction, cuts) if low < cut <= high)}
+        column = replace(self, forced_cuts=tuple(sorted(forced)))
+        if not self.finds_bins and self.unit is not None and high in forced and not self.ends_after_last:
+            column = replace(column, edges=(*self.edges, high + self.unit), ends_after_last=True)
+        return replace(column.with_cuts(column.cuts), finds_bins=self.finds_bins)
 
     def decode(self, cell: int) -> "Key | Interval | _Other":
         """What a cell stands for: a category, an interval of values, `OTHER`, or None for NULL."""
@@ -242,7 +253,7 @@ class Column:
         """A cell in words."""
         value = self.decode(cell)
         if value is None:
-            return "NULL"
+            return self._free_name("NULL")
         if isinstance(value, Interval) and self.kind is ColumnKind.DATES:
             low, high = (to_date(end) for end in (value.low, value.high))
             includes_end = cell == self.bins - 1 and not self.ends_after_last
@@ -251,10 +262,22 @@ class Column:
             low_end, last = value.low, value.high
             if cell < self.bins - 1 or self.ends_after_last:
                 last -= self.unit
-            return f"{float(low_end):g}" if low_end == last else f"{float(low_end):g} to {float(last):g}"
+            return _show(low_end) if low_end == last else f"{_show(low_end)} to {_show(last)}"
+        if value is OTHER:
+            return self.other_name
         if isinstance(value, bool):
             return str(value).lower()
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return _show(value) if isinstance(value, (int, float)) else str(value)
+
+    @property
+    def other_name(self) -> str:
+        """What the cell for other values is called: no category has this name."""
+        return self._free_name("other")
+
+    def _free_name(self, name: str) -> str:
+        while name in self.categories:
+            name = f"({name})"
+        return name
 
     def encode(self, values: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
         """The cell of each value, by that value alone; −1 for values outside the domain.
@@ -321,7 +344,11 @@ class Condition:
             low = column.edges[0] if self.low is None else self.low
             for cell in range(column.bins):
                 begins = column.edges[cell] >= low
-                ends = self.high is None or column.edges[cell + 1] <= self.high
+                end = column.edges[cell + 1]
+                is_last_value = (
+                    column.unit is not None and cell == column.bins - 1 and not column.ends_after_last
+                )
+                ends = self.high is None or (end < self.high if is_last_value else end <= self.high)
                 satisfied[cell] = begins and ends
         return satisfied
 
@@ -393,8 +420,9 @@ class Domain:
                     why="it gives every value of its source one value",
                     fix=f"give one category of {each.target} for each category of {each.source}",
                 )
-        for rule in self.rules:
-            if self.mask(rule.columns).sum() == 0:
+        # Many rules may be about the same columns.
+        for columns in dict.fromkeys(self.ordered(rule.columns) for rule in self.rules):
+            if not self.mask(columns).any():
                 raise InvalidInput(
                     "a rule leaves no possible cell",
                     why="then the table could have no row",
@@ -415,6 +443,11 @@ class Domain:
                 fix=f"use one of: {', '.join(self.names)}",
             )
         return self.columns[self._index[name]]
+
+    def find(self, name: str) -> Column:
+        """The column of this name, in any case, as in SQL."""
+        same = [each.name for each in self.columns if each.name.lower() == str(name).lower()]
+        return self.column(same[0] if len(same) == 1 else name)
 
     def index(self, name: str) -> int:
         """The place of a column."""
@@ -450,6 +483,12 @@ class Domain:
 
     def mask(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """True for the cells of a table that are possible under all rules and functions about its columns."""
+        if self.cells(names) > _MAX_MASK_CELLS or len(names) > _MAX_MASK_COLUMNS:
+            raise InvalidInput(
+                f"a rule or a function connects {len(names)} columns to a table of {self.cells(names)} cells",
+                why=f"which of them are possible is computed for at most {_MAX_MASK_CELLS}",
+                fix="declare rules about fewer columns, or coarser categories",
+            )
         possible = np.ones(self.shape(names), dtype=bool)
         for rule in self.rules:
             if set(rule.columns) <= set(names):
@@ -460,6 +499,17 @@ class Domain:
                 table[np.arange(len(each.table)), list(each.table)] = True
                 possible &= self._broadcast(names, (each.source, each.target), table)
         return possible
+
+    def check_rules(self) -> None:
+        """Refuse a rule that excludes nothing: it is a slip, and rows would break what was meant."""
+        for rule in self.rules:
+            if not self._outer(rule.columns, rule).any():
+                raise InvalidInput(
+                    f"the rule {rule.text!r} excludes no cell",
+                    why="no declared values satisfy it, so rows could break what it is meant to say",
+                    fix="compare columns with declared categories, numbers with values within their bounds; "
+                    "declare a cell for NULL where it is about NULL",
+                )
 
     def _outer(self, names: Sequence[str], rule: Rule) -> NDArray[np.bool_]:
         satisfied = np.ones((1,) * len(names), dtype=bool)

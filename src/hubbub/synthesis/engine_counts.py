@@ -13,22 +13,27 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+import sqlglot
 from sqlglot import exp
 
 from hubbub.engines.engine import Engine
 from hubbub.engines.schema import UNIT, Key, Kind
 from hubbub.engines.total_functions import format_double
 from hubbub.errors import InvalidInput
-from hubbub.sql.bounding_sql import bin_index, capped_weight, clamped_sum, clamped_total, parse_template
+from hubbub.sql.bounding_sql import bin_index, capped_weight, clamped_sum, clamped_total
 from hubbub.sql.complementary_parts import is_finite
 from hubbub.sql.query import Query
-from hubbub.synthesis.counting import WEIGHT_BITS, Integers
+from hubbub.synthesis.counting import WEIGHT_BITS, Integers, merge_shape
 from hubbub.synthesis.domain import Column, ColumnKind, Domain, to_date
 from hubbub.unit import Unit
 
-__all__ = ["EngineCounts", "plan_scans"]
+__all__ = ["MANY_TABLES", "MAX_NUMBERED_TABLES", "EngineCounts", "plan_scans"]
 
 _MAX_SCAN_TABLES, _MAX_SCAN_CELLS = 64, 1 << 20
+MANY_TABLES, MAX_NUMBERED_TABLES = 512, 2048
+_MAX_SCAN_COLUMNS = 60
+"""The columns of a table are one integer of 64 bits."""
+_BLOCK_COLUMNS = 20
 _STAGE_COLUMNS = 24
 _GIVEN = "_given"
 Names = tuple[str, ...]
@@ -58,19 +63,27 @@ class EngineCounts:
         """The table of these columns."""
         return self.count_many([names])[names]
 
-    def count_many(self, tables: Iterable[Names]) -> dict[Names, Integers]:
+    def count_many(
+        self, tables: Iterable[Names], groups: Mapping[str, Integers] | None = None
+    ) -> dict[Names, Integers]:
         """Several tables: the largest are counted, the others are sums of these."""
         distinct = list(dict.fromkeys(tables))
         sets = {names: self.domain.ordered(names) for names in distinct}
         largest = _largest(list(dict.fromkeys(sets.values())))
+        merged = groups or {}
+        # Cells that are merged may be far too many to number: only those with rows are looked at.
+        whole = {names for names in largest.values() if not any(name in merged for name in names)}
+        by_numbers = self._counts_by_numbers(len(whole))
         counts: dict[Names, Integers] = {}
-        for scan in plan_scans(self.domain, sorted(set(largest.values()))):
-            counts.update(self._scan(scan))
+        for scan in plan_scans(self.domain, whole, by_numbers=by_numbers):
+            counts.update(self._scan_by_numbers(scan) if by_numbers else self._scan(scan, {}))
+        for scan in plan_scans(self.domain, set(largest.values()) - whole):
+            counts.update(self._scan(scan, merged))
         answers = {}
         for names in distinct:
-            whole = largest[sets[names]]
-            table = counts[whole].sum(
-                axis=tuple(axis for axis, name in enumerate(whole) if name not in sets[names])
+            host = largest[sets[names]]
+            table = counts[host].sum(
+                axis=tuple(axis for axis, name in enumerate(host) if name not in sets[names])
             )
             order = [sets[names].index(name) for name in names]
             answers[names] = np.asarray(table, dtype=np.int64).transpose(order)
@@ -98,7 +111,12 @@ class EngineCounts:
 
     # SQL
 
-    def _scan(self, tables: Sequence[Names]) -> dict[Names, Integers]:
+    def _counts_by_numbers(self, tables: int) -> bool:
+        """Whether cells are numbered: many grouping sets take DuckDB minutes, and gigabytes."""
+        is_wide = len(self.domain.columns) > _MAX_SCAN_COLUMNS
+        return self.engine.dialect == "duckdb" and (is_wide or tables > MANY_TABLES)
+
+    def _scan(self, tables: Sequence[Names], groups: Mapping[str, Integers]) -> dict[Names, Integers]:
         """Several tables in one scan."""
         used = self.domain.ordered({name for names in tables for name in names})
         sql, key_sets = self._statement(tables, used)
@@ -112,15 +130,45 @@ class EngineCounts:
         for names in tables:
             places = [used.index(name) for name in names]
             rows = np.flatnonzero(pattern == sum(1 << place for place in places))
-            table = np.zeros(self.domain.shape(names), dtype=np.int64)
-            index = tuple(columns[place][rows] for place in places)
-            table[index] = batch["m0"][rows] if places else batch["m0"].sum()
+            table = np.zeros(merge_shape(self.domain, names, groups), dtype=np.int64)
+            index = [columns[place][rows] for place in places]
+            own = [
+                groups[name][each] if name in groups else each
+                for name, each in zip(names, index, strict=True)
+            ]
+            if names:
+                np.add.at(table, tuple(own), batch["m0"][rows])
+            else:
+                table[()] = batch["m0"].sum()
             answers[names] = table
         return answers
 
+    def _scan_by_numbers(self, tables: Sequence[Names]) -> dict[Names, Integers]:
+        """Very many tables in one scan: all their cells are numbered, and a row counts in one of each."""
+        used = self.domain.ordered({name for names in tables for name in names})
+        sizes = [self.domain.cells(names) for names in tables]
+        starts = np.cumsum([0, *sizes])
+        sql, key_sets = self._statement(tables, used, starts)
+        batch = self.engine.execute(sql, key_sets)
+        cells = np.zeros(starts[-1], dtype=np.int64)
+        cells[batch["p0"]] = batch["m0"]
+        parts = np.split(cells, starts[1:-1])
+        return {
+            names: part.reshape(self.domain.shape(names)) for names, part in zip(tables, parts, strict=True)
+        }
+
+    def _number(self, names: Names, start: int) -> str:
+        """SQL for the number of a row's cell in a table, from the number of its first cell on."""
+        terms, stride = [], 1
+        for name in reversed(names):
+            terms.append(f"c{self.domain.index(name)} * {stride}")
+            stride *= self.domain.column(name).size
+        return " + ".join([str(start), *terms])
+
     def _statement(
-        self, tables: Sequence[Names], used: Names
+        self, tables: Sequence[Names], used: Names, starts: Integers | None = None
     ) -> tuple[exp.Select, Mapping[str, Sequence[Key]]]:
+        """The SQL of a scan: by grouping sets; or by the numbers of cells, if it is said where they start."""
         code = {name: f"c{self.domain.index(name)}" for name in self.domain.names}
         is_keyed = self.query.is_keyed
         stages, last = self._coded_stages()
@@ -137,12 +185,20 @@ class EngineCounts:
         places = ", ".join(f"COALESCE({code[name]}, -1) AS p{place}" for place, name in enumerate(used))
         sets = ", ".join(f"({', '.join(code[name] for name in names)})" for names in tables)
         by = f" GROUP BY GROUPING SETS ({sets})" if used else ""
+        if starts is not None:
+            numbers = ", ".join(map(self._number, tables, starts))
+            weighted = (
+                f"SELECT UNNEST([{numbers}]) AS p0{', w' if is_keyed else ''} FROM ({weighted}) AS _rows"
+            )
+            places, by = "p0", " GROUP BY p0"
         text = (
             f"WITH {stages}, _inside AS (SELECT * FROM {last} WHERE {inside}), {units}"
             f"_weighted AS ({weighted}) "
             f"SELECT {places}{', ' if places else ''}{total} AS m0 FROM _weighted{by}"
         )
-        tree = parse_template(text).copy()
+        # Not kept, as other templates are: a statement of many bins takes tens of megabytes.
+        tree = sqlglot.parse_one(text, read="duckdb")
+        assert isinstance(tree, exp.Select)
         rows_cte = exp.CTE(this=self.query.rows.copy(), alias=exp.TableAlias(this=exp.to_identifier(_GIVEN)))
         clause = tree.args["with_"]
         clause.set("expressions", [rows_cte, *clause.expressions])
@@ -200,31 +256,48 @@ class EngineCounts:
         return f"CASE WHEN {present} THEN {index} ELSE {null} END"
 
 
-def plan_scans(domain: Domain, tables: Iterable[Names]) -> Iterator[list[Names]]:
-    """Divide tables into scans of bounded size: which of them share one depends on public sizes alone."""
+def plan_scans(domain: Domain, tables: Iterable[Names], *, by_numbers: bool = False) -> Iterator[list[Names]]:
+    """Divide tables into scans of bounded size: which of them share one depends on public sizes alone.
+
+    Every scan puts all rows into cells of all columns, which takes longest where there are many columns. So
+    tables of the same few blocks of columns are counted together.
+    """
+
+    def place(names: Names) -> tuple[list[int], list[int]]:
+        columns = sorted(map(domain.index, names))
+        return sorted({column // _BLOCK_COLUMNS for column in columns}), columns
+
+    most_tables = MAX_NUMBERED_TABLES if by_numbers else _MAX_SCAN_TABLES
+    most_columns = len(domain.columns) if by_numbers else _MAX_SCAN_COLUMNS
     scan: list[Names] = []
+    columns: set[str] = set()
     cells = 0
-    for names in tables:
-        size = domain.cells(names)
-        columns = {name for each in (*scan, names) for name in each}
-        if scan and (len(scan) == _MAX_SCAN_TABLES or cells + size > _MAX_SCAN_CELLS or len(columns) > 60):
+    for names in sorted(tables, key=place):
+        size, all_columns = domain.cells(names), columns.union(names)
+        is_full = len(scan) == most_tables or len(all_columns) > most_columns
+        if scan and (is_full or cells + size > _MAX_SCAN_CELLS):
             yield scan
-            scan, cells = [], 0
+            scan, all_columns, cells = [], set(names), 0
         scan.append(names)
-        cells += size
+        columns, cells = all_columns, cells + size
     if scan:
         yield scan
 
 
 def _largest(tables: Sequence[Names]) -> dict[Names, Names]:
     """For each table a table of the list that contains its columns and is contained in no other."""
-    chosen: list[tuple[frozenset[str], Names]] = []
+    chosen: dict[str, list[tuple[frozenset[str], Names]]] = {}
     result: dict[Names, Names] = {}
     for names in sorted(tables, key=len, reverse=True):
         own = frozenset(names)
-        result[names] = next((whole for known, whole in chosen if own <= known), names)
+        # Of the tables with one of its columns: there may be very many tables.
+        candidates = min((chosen.get(name, []) for name in names), key=len) if names else []
+        result[names] = next((whole for known, whole in candidates if own < known), names)
         if result[names] == names:
-            chosen.append((own, names))
+            for name in names:
+                chosen.setdefault(name, []).append((own, names))
+    if () in result:
+        result[()] = min((names for names in result if names), key=len, default=())
     return result
 
 

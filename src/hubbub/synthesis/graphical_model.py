@@ -10,7 +10,7 @@ over λ, where y is a table as measured and c its ridge: a cell is moved from wh
 only as far as its noise warrants. Block coordinates: one table after the other, all its cells at once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import prod
@@ -133,15 +133,18 @@ class GraphicalModel:
         table, order = self._collect(requested)
         return self.total * _transpose(table, order, tuple(variables))
 
-    def pairs(self, focus: int | None = None) -> Iterator[tuple[Variables, Reals]]:
+    def pairs(
+        self, focus: int | None = None, is_wanted: Callable[[Variables], bool] = lambda _: True
+    ) -> Iterator[tuple[Variables, Reals]]:
         """Yield the expected table of every two columns; with a focus, of the focus and these two.
 
         All pairs share their messages along the tree, so that this takes about as long as one sweep of a fit.
 
-        Assumes: the focus, if any, is in every clique, as after tables of the focus and each column were
-        fitted.
+        Args:
+            focus: a column that is in every clique, as after tables of it and each column were fitted.
+            is_wanted: which pairs are yielded: those of columns with very many values would fill memory.
         """
-        yield from _Pairs(self, focus).tables()
+        yield from _Pairs(self, focus, is_wanted).tables()
 
     def _sweep(self, sweeps: int) -> None:
         """Adjust every table in turn, along an Euler tour, `sweeps` times; then calibrate.
@@ -403,8 +406,10 @@ class _Pairs:
     values.
     """
 
-    def __init__(self, model: GraphicalModel, focus: int | None) -> None:
-        self._model, self._focus = model, focus
+    def __init__(
+        self, model: GraphicalModel, focus: int | None, is_wanted: Callable[[Variables], bool]
+    ) -> None:
+        self._model, self._focus, self._is_wanted = model, focus, is_wanted
         self._tree = model.tree
         self._probabilities = [model.probabilities(at) for at in range(len(self._tree.cliques))]
         self._around: dict[int, list[int]] = {at: [] for at in range(len(self._tree.cliques))}
@@ -423,13 +428,16 @@ class _Pairs:
         for at, clique in enumerate(tree.cliques):
             others = [v for v in clique if v != self._focus]
             for pair in combinations(others, 2):
-                if pair not in seen and tree.host(self._with_focus(pair)) == at:
+                is_here = pair not in seen and tree.host(self._with_focus(pair)) == at
+                if is_here and self._is_wanted(pair):
                     seen.add(pair)
                     yield pair, total * self._joint(at, pair)
         groups = -(-tree.cells // _CELLS_PER_PASS)
+        all_pairs = combinations(range(len(tree.sizes)), 2)
+        variables = {v for pair in all_pairs if self._is_wanted(pair) for v in pair}
         for first in range(groups):
             # Rows of messages are independent: in a large model, a part of the columns at a time.
-            self._columns = set(range(first, len(tree.sizes), groups))
+            self._columns = variables & set(range(first, len(tree.sizes), groups))
             yield from self._distant_tables(seen)
 
     def _distant_tables(self, seen: set[Variables]) -> Iterator[tuple[Variables, Reals]]:
@@ -443,20 +451,21 @@ class _Pairs:
             if not rows:
                 continue
             separator = tree.separator(source, target)
+            stops = np.cumsum([tree.sizes[variable] for variable in rows]).tolist()
             for new in set(tree.cliques[target]) - set(separator):
+                pairs = [(min(variable, new), max(variable, new)) for variable in rows]
+                if not any(map(self._is_wanted, pairs)):
+                    continue
                 conditional = self._conditional(target, separator, (new,))
-                tables = total * (message @ conditional)
-                start = 0
-                for variable in rows:
-                    stop = start + tree.sizes[variable]
-                    if variable < new:
-                        pair, table = (variable, new), tables[:, start:stop]
-                    else:
-                        pair, table = (new, variable), tables[:, start:stop].transpose(0, 2, 1)
-                    if pair not in seen:
-                        seen.add(pair)
-                        yield pair, table if self._focus is not None else table[0]
-                    start = stop
+                # One product is faster than one for each column, but holds all of their tables.
+                whole = message @ conditional if all(map(self._is_wanted, pairs)) else None
+                for start, stop, variable, pair in zip([0, *stops], stops, rows, pairs, strict=False):
+                    if pair in seen or not self._is_wanted(pair):
+                        continue
+                    seen.add(pair)
+                    table = message[:, start:stop] @ conditional if whole is None else whole[:, start:stop]
+                    table = total * (table if variable < new else table.transpose(0, 2, 1))
+                    yield pair, table if self._focus is not None else table[0]
 
     def _with_focus(self, pair: Variables) -> Variables:
         return pair if self._focus is None else tuple(sorted((self._focus, *pair)))

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hubbub.errors import InvalidInput
+from hubbub.errors import InvalidInput, Unsupported
 from hubbub.mechanisms import Laplace
 from hubbub.numbers import Number, parse_probability
 from hubbub.sensitivity import MAX_MAGNITUDE, Bounded, Sensitivity
@@ -26,7 +26,7 @@ from hubbub.sql.bounding_sql import neighbour_sensitivity
 from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.domain import Domain
 from hubbub.synthesis.measured_tables import MeasuredTables
-from hubbub.synthesis.workload import Floats, Names, Objective, Workload, round_shares
+from hubbub.synthesis.workload import MAX_WHOLE_COLUMNS, Floats, Names, Objective, Workload, round_shares
 from hubbub.unit import Unit
 
 __all__ = ["LaplaceNoise", "LaplacePlan", "LaplaceTable", "laplace_deviations", "plan_laplace", "pool_tables"]
@@ -302,6 +302,12 @@ def plan_laplace(
     Proof: docs/proofs/synopsis.md, "Pure ε"
     """
     domain, residuals = workload.domain, workload.residuals
+    if len(residuals[-1]) > MAX_WHOLE_COLUMNS:
+        raise Unsupported(
+            f"a table of {len(residuals[-1])} columns is to be measured with {{delta}} of 0",
+            why=f"it is measured whole, and so are its parts: at most {MAX_WHOLE_COLUMNS} columns",
+            fix="pass {delta=1e-6}, or name smaller tables",
+        )
     place = {names: index for index, names in enumerate(residuals)}
     # Pairs of a table that may be measured and a residual that it tells of: the cells that it sums over.
     pairs = [(place[names], place[own], domain.cells(names) // domain.cells(own))

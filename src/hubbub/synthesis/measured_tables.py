@@ -165,11 +165,12 @@ class MeasuredTables:
         own = self._subset(names)
         if own not in self.residuals:
             largest = sorted({each for each in self.residuals if each}, key=lambda each: (-len(each), each))
-            listed = "; ".join(", ".join(each) for each in largest[:5])
+            listed = "; ".join(", ".join(each) for each in largest[:5]) or "none: the total"
             raise InvalidInput(
                 f"the table of {', '.join(names)} was not measured",
                 why="no noise was drawn for it, so its error is not known",
-                fix=f"ask by columns that were measured together, such as {listed}",
+                fix=f"ask by columns that were measured together, such as {listed}; or name "
+                "this table in the workload of another synopsis",
             )
         subsets = (each for size in range(len(own) + 1) for each in itertools.combinations(own, size))
         return [(each, self.residuals[each]) for each in subsets]

@@ -6,7 +6,8 @@ within it by its noisy one-way table. Other columns of many values are merged: t
 table, become one cell.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,9 +20,10 @@ from hubbub.synthesis.graphical_model import Mask, Reals
 from hubbub.synthesis.junction_tree import Variables
 from hubbub.unit import Unit
 
-__all__ = ["Merging", "ModelledColumns", "ModelledTables", "choose_columns"]
+__all__ = ["Merging", "ModelledColumns", "ModelledTables", "choose_columns", "compute_large_functions"]
 
 _MANY_VALUES = 64
+_MAX_FUNCTION_CELLS = 1 << 22
 _MERGE_BELOW = 3.0
 """Values with fewer rows than this many standard deviations are merged."""
 
@@ -63,6 +65,11 @@ class ModelledColumns:
             for name in self.names
         )
 
+    def ordered(self, variables: Variables) -> tuple[int, ...]:
+        """How many cells of each of these columns, from the first, are in order: 0 for categories."""
+        columns = [self.domain.column(self.names[v]) for v in variables]
+        return tuple(column.bins if column.is_binned else 0 for column in columns)
+
     @property
     def focus(self) -> int | None:
         """The position of the focus column."""
@@ -103,17 +110,24 @@ class ModelledColumns:
         return replace(self, mergings=mergings)
 
     def _signatures(self, name: str) -> list[bytes]:
-        """What rules say of each cell of a column: only cells with the same are merged."""
-        size = self.domain.column(name).size
-        signatures = [b""] * size
-        for names in self._rule_tables():
-            if name in names:
-                mask = np.moveaxis(self.domain.mask(names), names.index(name), 0)
-                signatures = [old + mask[cell].tobytes() for cell, old in enumerate(signatures)]
+        """What rules and functions say of each cell of a column: only cells with the same are merged."""
+        variable = self.names.index(name)
+        signatures = [b""] * self.domain.column(name).size
+        for mask in replace(self, mergings={}).masks():
+            if variable in mask.variables:
+                possible = np.moveaxis(mask.possible, mask.variables.index(variable), 0)
+                signatures = [old + possible[cell].tobytes() for cell, old in enumerate(signatures)]
         return signatures
 
     def _rule_tables(self) -> list[tuple[str, ...]]:
+        """The columns of rules, and of functions by which no column is computed or chosen."""
         names = {self.domain.ordered(rule.columns) for rule in self.domain.rules}
+        done = {*self.computed, *self.refined}
+        names |= {
+            self.domain.ordered((each.source, each.target))
+            for each in self.domain.functions
+            if each not in done
+        }
         return sorted(names)
 
     def masks(self) -> tuple[Mask, ...]:
@@ -123,26 +137,35 @@ class ModelledColumns:
         for names in self._rule_tables():
             possible = self.domain.mask(names)
             columns = list(names)
-            for axis, name in enumerate(names):
+            for axis in range(len(columns)):
                 # A rule about a computed column is one about its source.
                 while columns[axis] in sources:
                     function = sources[columns[axis]]
                     possible = np.take(possible, np.array(function.table), axis=axis)
                     columns[axis] = function.source
-                if columns[axis] in self.mergings:
-                    possible = _any_of_groups(possible, axis, self.mergings[columns[axis]])
-                del name
             masks.append(self._to_mask(columns, possible))
+        masks += [self._to_mask([each.target], _find_values(each, self.domain)) for each in self.refined]
         return tuple(mask for mask in masks if not mask.possible.all())
 
     def _to_mask(self, columns: list[str], possible: NDArray[np.bool_]) -> Mask:
-        """Sort the axes; two columns that became one are its diagonal."""
+        """Sort the axes; two columns that became one are its diagonal. Only then are values merged."""
         distinct = sorted(set(columns), key=self.names.index)
         letters = {name: at for at, name in enumerate(distinct)}
         table = np.einsum(
-            possible.astype(np.int64), [letters[name] for name in columns], list(range(len(distinct)))
+            possible.astype(np.int8), [letters[name] for name in columns], list(range(len(distinct)))
         )
-        return Mask(tuple(self.names.index(name) for name in distinct), table > 0)
+        merged = table > 0
+        for axis, name in enumerate(distinct):
+            if name in self.mergings:
+                merged = _any_of_groups(merged, axis, self.mergings[name])
+        return Mask(tuple(self.names.index(name) for name in distinct), merged)
+
+
+def _find_values(function: Function, domain: Domain) -> NDArray[np.bool_]:
+    """The values that a function takes: for any other there is no value of its source to choose."""
+    possible = np.zeros(domain.column(function.target).size, dtype=bool)
+    possible[list(function.table)] = True
+    return possible
 
 
 def _any_of_groups(possible: NDArray[np.bool_], axis: int, merging: Merging) -> NDArray[np.bool_]:
@@ -154,26 +177,62 @@ def _any_of_groups(possible: NDArray[np.bool_], axis: int, merging: Merging) -> 
 
 def choose_columns(domain: Domain, bins: Mapping[str, Bins] | None = None) -> ModelledColumns:
     """Decide which columns are modelled, from the declared domain alone."""
-    ruled = {name for rule in domain.rules for name in rule.columns}
+    ruled = {name for rule in domain.rules for name in rule.columns} | {domain.focus}
     names = list(domain.names)
     computed: list[Function] = []
     refined: list[Function] = []
     for each in domain.functions:
-        if each.target not in names or each.source not in names:
-            continue
-        source, target = domain.column(each.source), domain.column(each.target)
-        is_code = not source.is_binned and source.size > _MANY_VALUES > 0 and target.size < source.size
-        is_used = each.source in ruled or each.source == domain.focus
-        is_refined = any(each.target == other.source for other in refined)
-        if is_code and not is_used and not is_refined:
+        if _is_code(each, domain, ruled) and not any(each.source == other.source for other in refined):
             names.remove(each.source)
             refined.append(each)
-        elif each.target != domain.focus:
+        elif each.target in names and each.target != domain.focus and not _is_cycle(each, computed):
             names.remove(each.target)
             computed.append(each)
+        # What is left excludes combinations, as rules do.
     # A function of a function comes after it.
-    computed.sort(key=lambda each: _depth(each, computed))
+    computed = sorted(computed, key=lambda each: _depth(each, computed))
     return ModelledColumns(domain, tuple(names), tuple(computed), tuple(refined), {}, dict(bins or {}))
+
+
+def compute_large_functions(domain: Domain) -> ModelledColumns:
+    """All columns but functions with a source of which the table is too large."""
+    names = list(domain.names)
+    computed: list[Function] = []
+    for each in domain.functions:
+        is_large = domain.cells((each.source, each.target)) > _MAX_FUNCTION_CELLS
+        if is_large and each.target in names and not _is_cycle(each, computed):
+            names.remove(each.target)
+            computed.append(each)
+    computed = sorted(computed, key=lambda each: _depth(each, computed))
+    return ModelledColumns(domain, tuple(names), tuple(computed))
+
+
+def _is_code(function: Function, domain: Domain, ruled: AbstractSet[str | None]) -> bool:
+    """True if the source has many values, and can be chosen by the function's value alone.
+
+    Nothing else may depend on the source but columns that are computed from it, and that nothing depends on.
+    """
+    source, target = domain.column(function.source), domain.column(function.target)
+    others = [each for each in domain.functions if each is not function]
+    sources = {each.source for each in domain.functions}
+    own = [each.target for each in others if each.source == source.name]
+    return (
+        not source.is_binned
+        and source.size > _MANY_VALUES
+        and target.size < source.size
+        and source.name not in ruled
+        and not {each.target for each in others} & {source.name, target.name}
+        and not any(name in ruled or name in sources for name in own)
+    )
+
+
+def _is_cycle(function: Function, computed: list[Function]) -> bool:
+    """True if the source is computed from the target."""
+    sources = {each.target: each.source for each in computed}
+    name = function.source
+    while name in sources:
+        name = sources[name]
+    return name == function.target
 
 
 def _depth(function: Function, functions: list[Function]) -> int:
@@ -201,16 +260,12 @@ class ModelledTables:
 
     def count(self, table: Variables) -> Integers:
         """Return the exact table of modelled columns, by their positions."""
-        names = tuple(self.columns.names[v] for v in table)
-        return self.merge(names, self.counts.count(names))
+        return self.count_many([table])[table]
 
-    def merge(self, names: tuple[str, ...], exact: Integers) -> Integers:
-        """Add up merged cells. Sums of cells are sums of integers: no unit counts more than before."""
-        for axis, name in enumerate(names):
-            if name in self.columns.mergings:
-                merging = self.columns.mergings[name]
-                moved = np.moveaxis(exact, axis, 0)
-                grouped = np.zeros((merging.size, *moved.shape[1:]), dtype=np.int64)
-                np.add.at(grouped, merging.groups, moved)
-                exact = np.moveaxis(grouped, 0, axis)
-        return np.ascontiguousarray(exact)
+    def count_many(self, tables: Iterable[Variables]) -> dict[Variables, Integers]:
+        """Return several exact tables, in as few scans as possible."""
+        by_names = {tuple(self.columns.names[v] for v in table): table for table in tables}
+        # Sums of cells are sums of integers: no unit counts more than before.
+        groups = {name: each.groups for name, each in self.columns.mergings.items()}
+        exact_tables = self.counts.count_many(by_names, groups)
+        return {by_names[names]: np.ascontiguousarray(exact) for names, exact in exact_tables.items()}

@@ -8,6 +8,7 @@ Proof: docs/proofs/synopsis.md, "The whole release"
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -17,13 +18,17 @@ from hubbub.accounting.gaussian_dominance import bounded_range_mu_squared, floor
 from hubbub.errors import BudgetExceeded, InvalidInput
 from hubbub.numbers import Number, parse_positive, parse_probability
 
-__all__ = ["ReleaseBudget", "floor_sqrt"]
+__all__ = ["LEAST_PART", "ReleaseBudget", "floor_sqrt", "share_batch"]
 
 _ROOT_BITS = 64
 _MAX_RESERVE = Fraction(6)
 """Beyond it, the bound on selections is not proved."""
 _PURE_SHARE = Fraction(7, 11)
 """Below 2/π: μ² = ε²·π/2 dominates a selection that leaves nothing behind."""
+
+LEAST_PART = Fraction(1, 2)
+"""Of what each measurement had if all had the same: the least that is kept for each of the later ones."""
+_MOST_PART = 2.0
 
 
 @dataclass
@@ -132,3 +137,32 @@ def floor_sqrt(square: Fraction) -> Fraction:
     """The square root, rounded down at about the 64th binary place."""
     bits = 2 * (_ROOT_BITS + max(0, square.denominator.bit_length() - square.numerator.bit_length()))
     return Fraction(math.isqrt((square.numerator << bits) // square.denominator), 1 << (bits // 2))
+
+
+def share_batch(
+    weights: Sequence[float],
+    earlier: Sequence[float],
+    *,
+    equal: Fraction,
+    available: Fraction,
+    reserve: Fraction,
+) -> list[Fraction]:
+    """Return ρ for each table of a batch: in proportion to its weight, and more if the batch's are larger.
+
+    >>> shares = share_batch([2, 6], [4, 4], equal=Fraction(1), available=Fraction(9), reserve=Fraction(4))
+    >>> [float(each) for each in shares]
+    [0.5, 1.5]
+
+    Args:
+        weights: of the tables.
+        earlier: the weights in earlier batches.
+        equal: what each table would have if all had the same.
+        available: what can be drawn; all of it, if nothing is reserved.
+        reserve: what has to be left for later batches.
+    """
+    if not weights:
+        return []
+    usual = (sum(weights) + sum(earlier)) / (len(weights) + len(earlier))
+    larger = min(max(sum(weights) / len(weights) / usual, float(LEAST_PART)), _MOST_PART)
+    whole = min(equal * len(weights) * Fraction(larger), available - reserve) if reserve else available
+    return [Fraction(float(whole) * weight / sum(weights)) for weight in weights]

@@ -26,7 +26,7 @@ from hubbub.output_files import write_output
 from hubbub.sql.post_processing import ResultColumn
 from hubbub.sql.result import Result
 from hubbub.synthesis.counting import WEIGHT_BITS
-from hubbub.synthesis.domain import Column, Domain
+from hubbub.synthesis.domain import Column, ColumnKind, Domain, to_date
 from hubbub.synthesis.domain_storage import (
     UNREADABLE,
     check_label,
@@ -42,7 +42,7 @@ from hubbub.synthesis.residuals import Residual, ResidualNoise
 from hubbub.synthesis.synopsis_queries import answer_query
 from hubbub.synthesis.synthetic_table import fit_to_tables, make_consistent_rows, make_metadata, make_rows
 from hubbub.synthesis.table_model import TableModel
-from hubbub.synthesis.workload import MAX_TABLE_CELLS, Names
+from hubbub.synthesis.workload import MAX_TABLE_CELLS, MAX_WHOLE_COLUMNS, Names
 from hubbub.unit import Neighbours, Unit
 
 __all__ = ["ENDING", "Synopsis"]
@@ -50,7 +50,6 @@ __all__ = ["ENDING", "Synopsis"]
 _FORMAT = "hubbub synopsis/1"
 _SCALES = range(1, (1 << WEIGHT_BITS) + 1)
 ENDING = ".synopsis"
-_MAX_COLUMNS = 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,7 +91,13 @@ class Synopsis:
                 why="they differ in bias and in intervals",
                 fix='pass version="unbiased"',
             )
-        columns = tuple(self.domain.column(name).name for name in names)
+        columns = tuple(self.domain.find(name).name for name in names)
+        if not columns or len(set(columns)) < len(columns):
+            raise InvalidInput(
+                "a table of no column, or of one column twice, is asked for",
+                why="each of its columns says which cell a row is in",
+                fix="name each column once; for the total, ask SELECT COUNT(*)",
+            )
         cells = np.indices(self.domain.shape(columns)).reshape(len(columns), -1)
         labels = [
             ResultColumn(
@@ -155,7 +160,7 @@ class Synopsis:
             fraction: the share, as 0.5 for the median.
             confidence: the confidence of the interval.
         """
-        name = self.domain.column(column).name
+        name = self.domain.find(column).name
         own = next((each for each in self.ranges if each.noise.column.name == name), None)
         if own is None:
             raise InvalidInput(
@@ -163,9 +168,16 @@ class Synopsis:
                 why="a quantile needs the number of rows below every value",
                 fix=f'plan the synopsis with ranges={{"{column}": step}}',
             )
-        value, low, high = own.quantile(fraction, confidence)
-        ends = ResultColumn("value", np.array([value]), np.array([low]), np.array([high]), Kind.NUMBER)
-        return Result((ends,), {**self.facts, "confidence": float(Fraction(str(confidence)))})
+        figures = own.quantile(fraction, confidence)
+        facts = {**self.facts, "confidence": float(Fraction(str(confidence)))}
+        if own.noise.column.kind is ColumnKind.DATES:
+            dates = (np.array([to_date(Fraction(each))], dtype=object) for each in figures)
+            names = ("value", "value_low", "value_high")
+            return Result(
+                tuple(ResultColumn(*each, kind=Kind.DATE) for each in zip(names, dates, strict=True)), facts
+            )
+        value, low, high = (np.array([each]) for each in figures)
+        return Result((ResultColumn("value", value, low, high, Kind.NUMBER),), facts)
 
     def synthetic(self, rows: int | None = None) -> Result:
         """Made-up rows that fit the measured tables, with the columns of the source; it costs nothing.
@@ -361,7 +373,7 @@ def _decode_whole(domain: Domain, units: tuple[Unit, int, int], stored: list[Any
     tables = {}
     for names, epsilon, noisy in stored:
         shape = domain.shape(_decode_names(domain, names))
-        if math.prod(shape) > MAX_TABLE_CELLS or len(shape) > _MAX_COLUMNS or 1 in shape:
+        if math.prod(shape) > MAX_TABLE_CELLS or len(shape) > MAX_WHOLE_COLUMNS or 1 in shape:
             raise ValueError
         noise = LaplaceNoise(shape, *units, _decode_figure(epsilon))
         _ = noise.mechanism

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hubbub.accounting import PrivacyLoss, refuse_large_delta, refuse_large_epsilon
 from hubbub.accounting.codec import canonical_json
 from hubbub.engines.engine import Engine
+from hubbub.engines.schema import Table
 from hubbub.errors import InvalidInput
 from hubbub.escaping import escape
 from hubbub.ledger.entries import digest
@@ -228,27 +229,28 @@ class SynopsisPlan:
         return escape(f"SynopsisPlan({self.table}: {len(self.workload.tables)} tables, {self.loss})")
 
 
-def make_counts(engine: Engine, table: str, domain: Domain, unit: Unit, *, max_weight: int) -> EngineCounts:
+def make_counts(engine: Engine, table: Table, domain: Domain, unit: Unit, *, max_weight: int) -> EngineCounts:
     """Counts of a table's rows in an engine, by the rules that all queries follow.
 
     Args:
         engine: holds the rows.
-        table: the protected table.
+        table: the protected table, with its columns as they are read.
         domain: the cells of its columns.
         unit: who is protected.
         max_weight: the maximum number of rows per unit.
     """
     listed = ", ".join('"' + name.replace('"', '""') + '"' for name in domain.names)
-    quoted_name = '"' + table.replace('"', '""') + '"'
+    quoted_name = '"' + table.name.replace('"', '""') + '"'
     # The columns are only grouped by: as outputs, their names could clash.
     text = f"SELECT COUNT(*) AS n FROM {quoted_name} GROUP BY {listed}"  # noqa: S608 - names are quoted
-    query = analyze(parse(text)[0], engine.tables, rows_are_units=unit.key is None, text=text)
+    tables = {**engine.tables, table.name: table}
+    query = analyze(parse(text)[0], tables, rows_are_units=unit.key is None, text=text)
     return EngineCounts(engine, query, domain, unit, max_weight if unit.key is not None else 1)
 
 
 def make_synopsis_plan(
     engine: Engine,
-    table: str,
+    table: Table,
     domain: Domain,
     unit: Unit,
     *,
@@ -266,6 +268,7 @@ def make_synopsis_plan(
     Assumes: the domain and the limit on rows were not taken from the rows.
     Proof: docs/proofs/synopsis.md
     """
+    domain.check_rules()
     if workload is None:
         tables = Workload.default(domain)
     elif isinstance(workload, (int, float)):
@@ -291,7 +294,7 @@ def make_synopsis_plan(
             objective=objective,
         )
         trees = tuple(TreeNoise(column, *units, own / len(columns)) for column in columns)
-        plan = SynopsisPlan(table, pure, epsilon, delta, counts, runner, trees)
+        plan = SynopsisPlan(table.name, pure, epsilon, delta, counts, runner, trees)
     else:
         budget = ReleaseBudget.of(epsilon=epsilon, delta=delta, allow_large_epsilon=True)
         own = budget.mu_squared * share
@@ -304,7 +307,7 @@ def make_synopsis_plan(
             objective=objective,
         )
         prefixes = tuple(PrefixNoise(column, *units, floor_sqrt(own / len(columns))) for column in columns)
-        plan = SynopsisPlan(table, noise, epsilon, delta, counts, runner, prefixes)
+        plan = SynopsisPlan(table.name, noise, epsilon, delta, counts, runner, prefixes)
     plan.check()
     return plan
 

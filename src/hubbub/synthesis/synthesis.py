@@ -257,7 +257,10 @@ class SynthesisPlan:
         """
         progress("counting, selecting and measuring tables")
         model = synthesize(self.counts, self.make_budget())
-        return Synthesis(self.table, model, {**self.label(), **(facts or {})}).to_json()
+        # Bins were found, so that columns have other numbers of cells than before.
+        columns = {column.name: column.size for column in model.columns.domain.columns}
+        label = {**self.label(), **(facts or {}), "columns": columns}
+        return Synthesis(self.table, model, label).to_json()
 
     def __str__(self) -> str:
         cells = ", ".join(

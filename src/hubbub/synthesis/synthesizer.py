@@ -34,24 +34,22 @@ from hubbub.synthesis.domain import Column, Domain
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
 from hubbub.synthesis.junction_tree import Variables, count_cells
 from hubbub.synthesis.modelled_columns import ModelledColumns, ModelledTables, choose_columns
-from hubbub.synthesis.release_budget import ReleaseBudget, floor_sqrt
+from hubbub.synthesis.one_way_tables import estimate_counts
+from hubbub.synthesis.release_budget import LEAST_PART, ReleaseBudget, floor_sqrt, share_batch
 from hubbub.synthesis.residuals import ResidualNoise
-from hubbub.synthesis.table_model import (
-    Measured,
-    TableModel,
-    complete_residual,
-    empirical_ridge,
-    project_to_lower_tables,
-)
+from hubbub.synthesis.table_model import Measured, TableModel, residual_target
 from hubbub.synthesis.table_selection import Batch, score_table
 
-__all__ = ["Schedule", "check_domain", "check_noise", "project_to_simplex", "synthesize"]
+__all__ = ["MAX_STAR_CELLS", "Schedule", "check_domain", "check_noise", "synthesize"]
+
+MAX_STAR_CELLS = 1 << 24
+"""The maximum number of cells of a model of all pairs with the focus: more would take gigabytes."""
 
 _REFERENCE = 6000.0
 """Rows times √(2ρ) at which shares were chosen: 25,000 rows at ε = 1, δ = 1e-6."""
 _COUNT_SHARE = Fraction(1, 200)
 _CODES_SHARE = Fraction(1, 100)
-_SELECT_SHARE = Fraction(1, 10)
+_SELECT_SHARE = Fraction(1, 20)
 _MAX_TABLE_CELLS = 20_000
 _FIRST_CELLS = 0.15
 """The first tables may use this share of the cap on cells: otherwise early ones would leave no room."""
@@ -61,6 +59,8 @@ _LEAST_SHARES = {"bins": Fraction(4, 100), "one way": Fraction(119, 10**5), "sta
 _LEAST_SHARE_OF_ROUNDS = Fraction(6, 100)
 _SWEEPS = 10
 _LAST_SWEEPS = 100
+_LEAST_SD = 1e-3
+"""In rows. Noise that is rounded to 0, at an enormous ε, has a variance of 0, and precisions are finite."""
 _LEAST_SECOND = Fraction(1, 20)
 """Tables are measured again if at least this share of what they had is left."""
 _LEAST_BEYOND = Fraction(1, 50)
@@ -91,7 +91,7 @@ class Schedule:
         """Return the schedule for `strength` = rows·√(2ρ): how many standard deviations all rows are."""
         relative = min(max(strength / _REFERENCE, 1e-3), 1e4)
         bins_share = min(max(0.04 / math.sqrt(relative), 0.04), 0.1)
-        one_way = min(0.12 / math.sqrt(relative), 0.25) if has_focus else min(0.2 / math.sqrt(relative), 0.5)
+        one_way = min(0.12 / math.sqrt(relative), 0.25) if has_focus else min(0.23 / math.sqrt(relative), 0.5)
         star = min(0.55 * min(1.0, relative**-0.3), 0.8 * (1 - one_way - bins_share)) if has_focus else 0.0
         # Of many pairs the last ones hardly matter, and seldom fit the cap.
         pairs = columns * (columns - 1) // 2
@@ -115,9 +115,12 @@ def check_domain(domain: Domain) -> None:
     """Refuse, before anything is charged, a domain that no model can be made of.
 
     Raises:
-        InvalidInput: if no combination of values is possible, or rules connect too many cells.
+        InvalidInput: if no combination of values is possible, rules connect too many cells, or a rule
+            excludes nothing.
     """
-    columns = choose_columns(_prepare(domain))
+    prepared = _prepare(domain)
+    prepared.check_rules()
+    columns = choose_columns(prepared)
     masks = columns.masks()
     cells = count_cells(_largest_sizes(columns, _MIN_BINS), [mask.variables for mask in masks])
     if cells > Schedule.of(columns=1, has_focus=False, strength=_REFERENCE).max_cells:
@@ -149,7 +152,8 @@ def check_noise(counts: Counts, budget: ReleaseBudget) -> None:
     for share in (_COUNT_SHARE, _CODES_SHARE * codes, _LEAST_SECOND * _LEAST_SHARES["one way"] / weight):
         _check_width(table_sensitivity(counts), budget, share)
     pairs = max(1, len(sizes) * (len(sizes) - 1) // 2)
-    share = _LEAST_SECOND * _LEAST_SHARE_OF_ROUNDS / pairs
+    # A batch of small tables has less than others, by another half.
+    share = _LEAST_SECOND * _LEAST_SHARE_OF_ROUNDS / pairs * LEAST_PART / 2
     _check_residual(counts, budget, _MAX_TABLE_CELLS, share * (1 - _SELECT_SHARE))
 
     if columns.focus is not None:
@@ -235,6 +239,7 @@ class _Synthesis:
         self._budget, self._progress = budget, progress
         self._measured: list[Measured] = []
         self._spent: dict[Variables, Fraction] = {}
+        self._before: dict[Variables, Reals] = {}
         rows = float(population) if population is not None else self._count_rows()
         domain = self._counts.domain
         strength = max(rows, 1.0) / self._counts.max_weight * math.sqrt(2 * float(budget.rho))
@@ -246,7 +251,7 @@ class _Synthesis:
         """All steps."""
         self._find_bins()
         columns = self._choose_columns()
-        self._tables = ModelledTables(self._counts, columns)
+        self._columns, self._tables = columns, ModelledTables(self._counts, columns)
         self._masks = columns.masks()
         model = self._measure_one_way(columns)
         model = self._measure_star(columns, model)
@@ -264,7 +269,7 @@ class _Synthesis:
         bounded = bound_table(self._counts, table)
         mechanism = Gaussian(ceil_sqrt(bounded.sensitivity.l2_squared) / mu, bounded.sensitivity)
         noisy = np.asarray(mechanism.release(bounded).value, dtype=np.float64).reshape(table.shape)
-        return noisy / self._counts.scale, math.sqrt(mechanism.variance) / self._counts.scale
+        return noisy / self._counts.scale, max(_LEAST_SD, math.sqrt(mechanism.variance) / self._counts.scale)
 
     def _find_bins(self) -> None:
         """Find the bins of numeric columns without cuts."""
@@ -311,8 +316,9 @@ class _Synthesis:
         rho = self._schedule.one_way_share * self._budget.rho * Fraction(999, 1000)
         shares = [rho * Fraction(weight / sum(weights)) for weight in weights]
         tables, deviations = [], []
+        exact = self._tables.count_many((variable,) for variable in range(len(shares)))
         for variable, share in enumerate(shares):
-            noisy, sd = self._measure_table(self._tables.count((variable,)), share)
+            noisy, sd = self._measure_table(exact[variable,], share)
             tables.append(noisy)
             deviations.append(sd)
         precision = [1 / (size * sd**2) for size, sd in zip(columns.sizes, deviations, strict=True)]
@@ -337,15 +343,21 @@ class _Synthesis:
             for v in range(len(columns.sizes))
             if v != focus and min(columns.sizes[v], columns.sizes[focus]) > 1
         ]
+        # Which values are merged is known only now, after the charge: the largest tables are left out.
+        masks = [mask.variables for mask in self._masks]
+        pairs.sort(key=lambda pair: math.prod(columns.sizes[v] for v in pair), reverse=True)
+        while pairs and count_cells(columns.sizes, [*masks, *pairs]) > MAX_STAR_CELLS:
+            pairs = pairs[1:]
+        if not pairs:
+            return model
         sizes = [math.prod(columns.sizes[v] for v in pair) for pair in pairs]
         weights = [float(size) ** (2 / 3) for size in sizes]
         rho = self._schedule.star_share * self._budget.rho
         targets = []
+        exact = self._tables.count_many(pairs)
         for pair, weight in zip(pairs, weights, strict=True):
             share = rho * Fraction(weight / sum(weights)) * Fraction(999, 1000)
-            targets.append(
-                self._measure_residual(pair, self._tables.count(pair), model.marginal(pair), share)
-            )
+            targets.append(self._measure_residual(pair, exact[pair], model.marginal(pair), share))
         self._progress(float(self._budget.spent / self._budget.rho))
         return model.fit(targets, sweeps=_SWEEPS)
 
@@ -358,32 +370,33 @@ class _Synthesis:
         """Return the residual with exact Gaussian noise, in rows, and the standard deviation of a cell."""
         counts, mu = self._counts, self._budget.spend_gaussian(rho)
         residual = ResidualNoise(exact.shape, counts.unit, counts.scale, counts.max_weight, mu).measure(exact)
-        return residual.values, residual.cell_sd
+        return residual.values, max(_LEAST_SD, residual.cell_sd)
 
     def _note(self, measured: Measured, rho: Fraction, expected: Reals) -> Target:
         """Note what was measured and what it cost; return what the model is to be fitted to."""
         self._measured.append(measured)
         self._spent[measured.variables] = rho
-        return self._make_target(measured, expected)
+        self._before[measured.variables] = expected.astype(np.float64)
+        return self._make_target(measured, self._before[measured.variables])
 
     def _make_target(self, measured: Measured, expected: Reals) -> Target:
         sd = measured.sd
         if not measured.is_residual:
-            values = project_to_simplex(measured.values, self._total)
+            values = estimate_counts(measured.values, sd, self._total)
             return Target(measured.variables, values, sd**2 / (100 * (np.maximum(values, 0.0) + sd)))
-        expected = expected.astype(np.float64)
-        values = complete_residual(measured.values, expected)
-        ridge = empirical_ridge(values, expected, sd)
-        return Target(measured.variables, project_to_lower_tables(values, expected), ridge)
+        # The model follows a first measurement: the distance to it would be taken for noise.
+        ordered = self._columns.ordered(measured.variables)
+        return residual_target(measured, expected, self._before[measured.variables], ordered)
 
     def _measure_selected(self, columns: ModelledColumns, model: GraphicalModel) -> GraphicalModel:
         """Rounds: select a batch of tables by the exponential mechanism, measure their residuals, fit."""
         schedule, budget = self._schedule, self._budget
         measured = {target.variables for target in model.targets}
         candidates = [table for table in self._candidates(columns) if table not in measured]
-        exact = {table: self._tables.count(table) for table in candidates}
+        exact = self._tables.count_many(candidates)
         left = most = min(schedule.selections, len(candidates))
         room = _FIRST_CELLS
+        least, earlier = LEAST_PART * budget.left * Fraction(999, 1000) / max(left, 1), list[float]()
         while left and candidates:
             share = budget.left * Fraction(999, 1000) / left
             rho = share * (1 - _SELECT_SHARE)
@@ -403,10 +416,14 @@ class _Synthesis:
                     left = 0 if room == 1.0 and not batch.selected else left
                     room = min(1.0, 2 * room)
                     break
-            weights = [Fraction(exact[table].size ** (1 / 3)) for table in batch.selected]
+            weights = [math.sqrt(exact[table].size) for table in batch.selected]
+            # Less is left out here than of any selection's share: more than the reserve is always available.
+            available = budget.left * Fraction(10**6 - 1, 10**6)
+            shares = share_batch(weights, earlier, equal=rho, available=available, reserve=left * least)
+            earlier += weights
             targets = [
-                self._measure_residual(t, exact[t], expected[t], rho * len(weights) * weight / sum(weights))
-                for t, weight in zip(batch.selected, weights, strict=True)
+                self._measure_residual(t, exact[t], expected[t], own)
+                for t, own in zip(batch.selected, shares, strict=True)
             ]
             candidates = [t for t in candidates if t not in batch.selected]
             model = model.fit(targets, sweeps=_SWEEPS)
@@ -438,7 +455,7 @@ class _Synthesis:
         batch = Batch(self._counts, candidates, scores)
         for _ in range(count):
             batch.select(budget.spend_selection(share * _SELECT_SHARE), lambda _: True)
-        weights = [Fraction(exact[table].size ** (1 / 3)) for table in batch.selected]
+        weights = [Fraction(math.sqrt(exact[table].size)) for table in batch.selected]
         for table, weight in zip(batch.selected, weights, strict=True):
             own = rho * count * weight / sum(weights)
             values, sd = self._release_residual(exact[table], own)
@@ -451,22 +468,18 @@ class _Synthesis:
         left, spent = self._budget.left * Fraction(999, 1000), sum(self._spent.values())
         if left < _LEAST_SECOND * spent:
             return model
-        targets, fitted = [], {target.variables: target for target in model.targets}
+        targets, fitted = [], {target.variables for target in model.targets}
+        exact = self._tables.count_many(first.variables for first in self._measured)
         for place, first in enumerate(self._measured):
             table = first.variables
-            exact, rho = self._tables.count(table), left * self._spent[table] / spent
             measure = self._release_residual if first.is_residual else self._measure_table
-            noisy, sd = measure(exact, rho)
+            noisy, sd = measure(exact[table], left * self._spent[table] / spent)
             share = first.sd**2 / (first.sd**2 + sd**2)
             both = (1 - share) * first.values + share * noisy
             again = Measured(table, both, first.sd * math.sqrt(1 - share), is_residual=first.is_residual)
             self._measured[place] = again
             if table in fitted:
-                target = self._make_target(again, model.marginal(table))
-                if first.is_residual:
-                    # The model follows the first measurement, so the distance to it would be taken for noise.
-                    target = replace(target, ridge=fitted[table].ridge * (again.sd / first.sd) ** 2)
-                targets.append(target)
+                targets.append(self._make_target(again, model.marginal(table)))
         self._progress(float(self._budget.spent / self._budget.rho))
         return GraphicalModel.restore(model.sizes, model.total, model.masks, tuple(targets), model.parameters)
 
@@ -488,14 +501,15 @@ class _Synthesis:
         expected: dict[Variables, Reals] = {}
         if has_star:
             assert focus is not None
-            for pair, table in model.pairs(focus):
+            triples = {tuple(v for v in table if v != focus) for table in needed if focus in table}
+            for pair, table in model.pairs(focus, lambda pair: pair in needed or pair in triples):
                 if pair in needed:
                     expected[pair] = table.sum(axis=0)
                 triple = tuple(sorted((focus, *pair)))
                 if triple in needed:
                     expected[triple] = np.moveaxis(table, 0, triple.index(focus))
         else:
-            expected = {pair: table for pair, table in model.pairs() if pair in needed}
+            expected = dict(model.pairs(None, needed.__contains__))
         for missing in needed - set(expected):
             expected[missing] = model.marginal(missing)
         return expected
@@ -505,18 +519,3 @@ class _Synthesis:
         cap = self._schedule.max_cells * room
         fixed = [t.variables for t in model.targets] + [m.variables for m in model.masks]
         return lambda table: count_cells(model.sizes, [*fixed, *batch.selected, table]) <= cap
-
-
-def project_to_simplex(values: Reals, total: float) -> Reals:
-    """Return the nearest table without negative cells that has this sum.
-
-    Noise in cells without rows is cut off at 0 on one side; what that adds is taken from all cells alike.
-
-    >>> project_to_simplex(np.array([10.0, 2.0, -3.0]), 10.0).tolist()
-    [9.0, 1.0, 0.0]
-    """
-    descending = np.sort(values, axis=None)[::-1]
-    excess = (np.cumsum(descending) - total) / np.arange(1, values.size + 1)
-    last = np.flatnonzero(descending > excess)[-1]
-    nearest: Reals = np.maximum(values - excess[last], 0.0)
-    return nearest

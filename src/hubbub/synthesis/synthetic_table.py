@@ -1,7 +1,7 @@
 """Synthetic rows as a released table, and a model of the tables of a synopsis: all is post-processing."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -16,8 +16,9 @@ from hubbub.sql.result import Result
 from hubbub.synthesis.counting import Integers
 from hubbub.synthesis.domain import Column, ColumnKind, Domain
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
+from hubbub.synthesis.junction_tree import count_cells
 from hubbub.synthesis.measured_tables import MeasuredTables
-from hubbub.synthesis.modelled_columns import ModelledColumns
+from hubbub.synthesis.modelled_columns import compute_large_functions
 from hubbub.synthesis.row_generation import generate_cells
 from hubbub.synthesis.table_model import TableModel, empirical_ridge
 from hubbub.synthesis.value_swaps import round_to_tables
@@ -26,8 +27,11 @@ __all__ = ["fit_to_tables", "make_consistent_rows", "make_metadata", "make_rows"
 
 _SWEEPS = 100
 _MAX_ROWS = 1 << 27
+_MAX_MODEL_CELLS = 1 << 25
 _MAX_CONSISTENT = 1 << 22
 _CONSISTENT_SWEEPS = 40
+_LEAST_SD = 1e-3
+"""In rows. Noise that is rounded to 0, at an enormous ε, has a variance of 0, and precisions are finite."""
 NOTES = (
     "the rows are made up: none of them is a person's, and rows that look alike say nothing about anybody",
     "standard errors computed from these rows as if they were data are too small: they ignore the noise",
@@ -49,7 +53,8 @@ def make_rows(model: TableModel, rows: int | None, facts: Mapping[str, Any]) -> 
             why="they are made in memory",
             fix="make them in several files",
         )
-    values = model.generate(count)
+    cells = model.generate_cells(count)
+    values = model.decode(cells)
     columns = tuple(
         ResultColumn(
             column.name,
@@ -60,7 +65,29 @@ def make_rows(model: TableModel, rows: int | None, facts: Mapping[str, Any]) -> 
         for column in model.columns.domain.columns
     )
     notes = [*facts.get("notes", []), *NOTES]
-    return Result(columns, {**facts, "synthetic rows": True, "notes": notes})
+    return Result(columns, {**facts, "synthetic rows": True, **_describe_fit(model, cells), "notes": notes})
+
+
+def _describe_fit(model: TableModel, cells: Mapping[str, Integers]) -> dict[str, Any]:
+    """Which tables the rows follow, how well, and which they do not: compared with what was released."""
+    if not model.measured:
+        names = model.columns.names
+        tables = [" × ".join(names[v] for v in target.variables) for target in model.model.targets]
+        return {"follows the tables of": tables, "does not follow": "any other table"}
+    errors = model.compare(cells)
+    pairs = [" × ".join(pair) for pair in model.unmeasured_pairs]
+    return {
+        "rows in wrong cells of measured tables": {
+            ("residual of " if each.is_residual else "") + " × ".join(each.columns): {
+                "noise": round(each.noise, 1),
+                "model": round(each.model, 1),
+                "rows": round(each.rows, 1),
+            }
+            for each in errors
+        },
+        "pairs that were not measured": pairs,
+        "does not follow": "tables of three columns and more, except those above",
+    }
 
 
 def _kind(column: Column) -> Kind:
@@ -113,14 +140,15 @@ def make_consistent_rows(model: TableModel, measured: MeasuredTables) -> list[In
             why="they are counted from rows that are made in memory",
             fix='use version="integer", where only the total agrees',
         )
-    names = measured.domain.names
+    names = model.columns.names
     pairs: dict[tuple[int, ...], Reals] = {
         (one, two): measured.nonnegative((names[one], names[two]))
         for one, two in combinations(range(len(names)), 2)
         if measured.covers((names[one], names[two]))
     }
     cells = round_to_tables(model.model, generate_cells(model.model, count), None, pairs, _CONSISTENT_SWEEPS)
-    return [cells[variable] for variable in range(len(names))]
+    completed = model.complete(cells)
+    return [completed[name] for name in measured.domain.names]
 
 
 def fit_to_tables(measured: MeasuredTables) -> TableModel:
@@ -130,34 +158,42 @@ def fit_to_tables(measured: MeasuredTables) -> TableModel:
     a star if there is a focus. Pairs that were not measured are taken to be independent.
     """
     domain = measured.domain
-    names = domain.names
-    missing = [name for name in names if not measured.covers((name,))]
+    missing = [name for name in domain.names if not measured.covers((name,))]
     if missing:
         raise InvalidInput(
             f"the table of {missing[0]} was not measured",
             why="every column of a synthetic row needs its own table",
             fix="measure all tables of one column, as workload=1 or 2 does",
         )
-    columns = ModelledColumns(domain, names)
+    columns = compute_large_functions(domain)
+    names, masks = columns.names, columns.masks()
+    pairs = _choose_pairs(measured, names)
+    cells = count_cells(columns.sizes, [*pairs, *(mask.variables for mask in masks)])
+    if cells > _MAX_MODEL_CELLS:
+        raise Unsupported(
+            f"the rules connect columns to tables of up to {cells} cells",
+            why="all columns of connected rules are modelled together",
+            fix="ask the synopsis for answers; or make another with fewer rules or coarser categories",
+        )
     total = max(1.0, measured.total[0])
     targets = []
     for variable, name in enumerate(names):
-        values, sd = measured.estimate((name,)), measured.standard_deviation((name,))
+        values, sd = measured.estimate((name,)), max(_LEAST_SD, measured.standard_deviation((name,)))
         values = values + (total - values.sum()) / values.size
         targets.append(Target((variable,), values, sd**2 / (100 * (np.maximum(values, 0.0) + sd))))
-    model = GraphicalModel.uniform(columns.sizes, total=total, masks=columns.masks()).fit(targets)
-    pairs = []
-    for one, two in _choose_pairs(measured):
+    model = GraphicalModel.uniform(columns.sizes, total=total, masks=masks).fit(targets)
+    tables = []
+    for one, two in pairs:
         pair = (names[one], names[two])
-        values, sd = measured.estimate(pair), measured.standard_deviation(pair)
+        values, sd = measured.estimate(pair), max(_LEAST_SD, measured.standard_deviation(pair))
         values = values + (total - values.sum()) / values.size
-        pairs.append(Target((one, two), values, empirical_ridge(values, model.marginal((one, two)), sd)))
-    return TableModel(columns, model.fit(pairs, sweeps=_SWEEPS), ())
+        tables.append(Target((one, two), values, empirical_ridge(values, model.marginal((one, two)), sd)))
+    return TableModel(columns, model.fit(tables, sweeps=_SWEEPS), ())
 
 
-def _choose_pairs(measured: MeasuredTables) -> list[tuple[int, int]]:
+def _choose_pairs(measured: MeasuredTables, names: Sequence[str]) -> list[tuple[int, int]]:
     """A tree of pairs: those of the focus first, then those with the most mutual information."""
-    names, focus = measured.domain.names, measured.domain.focus
+    focus = measured.domain.focus
     scored = []
     for one in range(len(names)):
         for two in range(one + 1, len(names)):

@@ -1,7 +1,7 @@
 """A fitted model of a table, from which synthetic rows are made: all of it is post-processing."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,6 +19,7 @@ from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target, tilt
 from hubbub.synthesis.junction_tree import Variables
 from hubbub.synthesis.modelled_columns import Merging, ModelledColumns, choose_columns
 from hubbub.synthesis.row_generation import choose_values_within, generate_cells, round_by_group
+from hubbub.synthesis.smoothing import smooth_deviations
 from hubbub.synthesis.value_swaps import round_to_tables
 
 __all__ = [
@@ -27,8 +28,10 @@ __all__ = [
     "TableModel",
     "complete_residual",
     "empirical_ridge",
+    "empty_cells",
     "project_to_lower_tables",
     "residual_of",
+    "residual_target",
 ]
 
 _MAX_TOTAL = 1e15
@@ -36,6 +39,15 @@ _MARGIN_SWEEPS = 20
 _PROJECTIONS = 50
 _PROJECTED_TO = 1e-3
 """Cells may be negative by this share of the mean cell: they are set to 0 afterwards."""
+_FACTOR_STEPS = 20
+_HELD_BY = 10.0
+_GUARD = 5.0
+"""Cells are off by some rows, even if none is expected."""
+_LOOSER = 1.5
+"""A table is held back less than would be best for it alone: it also tells what other tables leave open."""
+_EMPTY_STEPS = 30
+_LEAST_EMPTY = 0.2
+"""Cells are taken for empty only where at least this share of them seems to be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +95,9 @@ class TableModel:
         """Measured pairs that did not fit the model, each as the model with this table would have it."""
         fitted = {target.variables for target in self.model.targets}
         return {
-            each.variables: _adjust(self.model.marginal(each.variables), each)
+            each.variables: _adjust(
+                self.model.marginal(each.variables), each, self.columns.ordered(each.variables)
+            )
             for each in self.measured
             if len(each.variables) == 2 and each.is_residual and each.variables not in fitted
         }
@@ -102,6 +116,10 @@ class TableModel:
         generated = round_to_tables(
             self.model, generate_cells(self.model, count), self.columns.focus, self.tables_beyond
         )
+        return self.complete(generated)
+
+    def complete(self, generated: Mapping[int, Integers]) -> dict[str, Integers]:
+        """The cells of all columns, from those of the modelled ones."""
         cells: dict[str, Integers] = {}
         for variable, name in enumerate(self.columns.names):
             cells[name] = self._split_group(name, generated[variable])
@@ -113,7 +131,10 @@ class TableModel:
 
     def generate(self, rows: int | None = None) -> dict[str, NDArray[Any]]:
         """Return synthetic rows: the values of every column, NULL as None."""
-        cells = self.generate_cells(rows)
+        return self.decode(self.generate_cells(rows))
+
+    def decode(self, cells: Mapping[str, Integers]) -> dict[str, NDArray[Any]]:
+        """Return values of every column from its cells, as `generate_cells` returns them."""
         return {
             column.name: _decode(column, cells[column.name], self.columns.bins.get(column.name))
             for column in self.columns.domain.columns
@@ -274,7 +295,7 @@ def _decode(column: Column, cells: Integers, bins: Bins | None) -> NDArray[Any]:
         values = np.array([None] * column.size, dtype=object)
         for cell in range(column.size):
             value = column.decode(cell)
-            values[cell] = "other" if value is OTHER else value
+            values[cell] = column.other_name if value is OTHER else value
         return values[cells]
     numbers = _decode_numbers(column, cells, bins)
     whole = column.holds_integers
@@ -345,22 +366,100 @@ def project_to_lower_tables(values: Reals, expected: Reals) -> Reals:
 
 
 def empirical_ridge(values: Reals, expected: Reals, sd: float) -> Reals:
-    """Return the ridge of a measured table: how far its cells seem to be off the model, by the table itself.
+    """Return the ridge of a measured table: how far its cells seem to be off the model, by itself."""
+    return _make_ridge(_estimate_deviations(values, expected, sd), expected, sd)
 
-    The relative deviations are taken to have one variance v, estimated from the table beyond its noise.
-    """
-    weights = 1 / (expected + sd) ** 2
-    beyond = float((weights * ((values - expected) ** 2 - sd**2)).sum())
-    variance = min(max(beyond / float((weights * expected**2).sum() + 1e-300), 0.03), 16.0)
-    ridge: Reals = sd**2 / (variance * (expected + 5.0))
+
+def _make_ridge(deviations: Reals, expected: Reals, sd: float) -> Reals:
+    ridge: Reals = sd**2 * (np.maximum(expected, 0.0) + _GUARD) / (_LOOSER * deviations**2)
     return ridge
 
 
-def _adjust(expected: Reals, measured: Measured) -> Reals:
-    """Move a table of the model to its measurement as far as that is not noise; its margins stay."""
+def _estimate_deviations(values: Reals, expected: Reals, sd: float) -> Reals:
+    """Return how far each cell is off the model: the standard deviation, before it is measured, in rows.
+
+    The relative deviation of a cell is taken to have variance v times one factor for each column's value:
+    some values are further off than others. v is estimated from the table beyond its noise, and the factors
+    by expectation and maximisation, each held near 1 as by `_HELD_BY` cells.
+    """
+    weights = 1 / (expected + sd) ** 2
+    squares = (values - expected) ** 2
+    beyond = float((weights * (squares - sd**2)).sum())
+    variance = min(max(beyond / float((weights * expected**2).sum() + 1e-300), 0.03), 16.0)
+    guarded = np.maximum(expected, 0.0) + _GUARD
+    factors = [
+        np.ones([size if at == axis else 1 for at, size in enumerate(values.shape)])
+        for axis in range(values.ndim)
+    ]
+    for _ in range(_FACTOR_STEPS):
+        signal = variance * math.prod(factors) * guarded**2
+        gain = signal / (signal + sd**2)
+        # The expected square of the deviation, given the measurement, in units of v.
+        relative = (gain**2 * squares + (1 - gain) * signal) / (variance * guarded**2)
+        for axis, own in enumerate(factors):
+            away = tuple(at for at in range(values.ndim) if at != axis)
+            without = math.prod(factors) / own
+            evidence = (gain * relative / without).sum(axis=away, keepdims=True)
+            factors[axis] = (evidence + _HELD_BY) / (gain.sum(axis=away, keepdims=True) + _HELD_BY)
+    deviations: Reals = np.sqrt(variance * math.prod(factors)) * guarded
+    return deviations
+
+
+def empty_cells(values: Reals, expected: Reals, sd: float) -> NDArray[np.bool_]:
+    """Return which cells of a measured table are probably empty, if many are: where one column tells another.
+
+    A cell is either empty, or off the model by a relative deviation of variance v: the share of empty cells
+    and v are estimated from the table, by expectation and maximisation.
+
+    >>> empty_cells(np.diag([90.0, 80.0, 70.0]) + 4.0, np.full((3, 3), 27.0), 5.0).tolist()
+    [[False, True, True], [True, False, True], [True, True, False]]
+    """
+    positive = np.maximum(expected, 1e-9)
+    squares, weights = (values - positive) ** 2, 1 / (positive + sd) ** 2
+    evidence = positive / (positive + sd)
+    share, is_empty = 0.1, np.full(values.shape, 0.1)
+    for _ in range(_EMPTY_STEPS):
+        remaining = weights * (1 - is_empty)
+        off = float((remaining * (squares - sd**2)).sum()) / max(
+            float((remaining * positive**2).sum()), 1e-300
+        )
+        spread = sd**2 + min(max(off, 0.03), 1000.0) * positive**2
+        log_odds = math.log(share / (1 - share)) - math.log(sd) + np.log(spread) / 2
+        log_odds += squares / (2 * spread) - values**2 / (2 * sd**2)
+        is_empty = 1 / (1 + np.exp(-np.clip(log_odds, -500.0, 500.0)))
+        # As if ten cells more were known, and one of them was empty.
+        share = min((float((evidence * is_empty).sum()) + 1) / (float(evidence.sum()) + 10), 0.98)
+    result: NDArray[np.bool_] = (is_empty > 0.5) & (share > _LEAST_EMPTY)
+    return result
+
+
+def residual_target(
+    measured: Measured, expected: Reals, before: Reals | None = None, ordered: Sequence[int] = ()
+) -> Target:
+    """Return what a model is to be fitted to: a measured residual, as far as it is not noise.
+
+    Args:
+        measured: the residual.
+        expected: the table as the model has it, for its lower tables.
+        before: the table as the model had it before it was measured, if that is another.
+        ordered: for each column how many of its cells, from the first, are in order.
+    """
+    before, sd = expected if before is None else before, measured.sd
     values = complete_residual(measured.values, expected)
-    ridge = empirical_ridge(values, expected, measured.sd)
-    table = tilt(expected, Target(measured.variables, project_to_lower_tables(values, expected), ridge))
+    whole = values if before is expected else complete_residual(measured.values, before)
+    is_empty = empty_cells(whole, before, sd)
+    deviations = _estimate_deviations(whole, before, sd)
+    if is_empty.any():
+        likely = np.where(is_empty, 0.0, values)
+    else:
+        likely = values + smooth_deviations(whole, before, deviations, sd, ordered) - whole
+    ridge = _make_ridge(deviations, before, sd)
+    return Target(measured.variables, project_to_lower_tables(likely, expected), ridge)
+
+
+def _adjust(expected: Reals, measured: Measured, ordered: Sequence[int]) -> Reals:
+    """Move a table of the model to its measurement as far as that is not noise; its margins stay."""
+    table = tilt(expected, residual_target(measured, expected, ordered=ordered))
     for axis in (1, 0) * _MARGIN_SWEEPS:
         sums = table.sum(axis=axis, keepdims=True)
         table *= np.where(sums > 0, expected.sum(axis=axis, keepdims=True) / np.maximum(sums, 1e-300), 0.0)

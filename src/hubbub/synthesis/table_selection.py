@@ -21,8 +21,8 @@ _STEPS = 1024
 _MAX_STEPS = 1 << 60
 _MAX_SUMMED = 1 << 40
 """Sums of 2^16 cells up to this are far below 2^63."""
-_NOISE_PENALTY = 0.8
-"""This many standard deviations of the noise are not worth a measurement."""
+_NOISE_PENALTY = 0.5
+"""This many standard deviations of the noise are not worth a measurement: fits follow only a part of it."""
 RULE = "Scores of tables"
 
 

@@ -25,6 +25,8 @@ _BATCHES = 20
 _LEAST_PROGRESS = 0.98
 _MAX_LOOKUPS = 4e7
 """Cells that are looked up in one sweep, at most: of more rows, only a part is swapped."""
+_MAX_VISITS = 40_000
+"""Tables that are looked at in one sweep, at most: of many columns, values are swapped in fewer batches."""
 _MAX_CELLS = 4e6
 
 
@@ -61,7 +63,8 @@ def round_to_tables(
         return rows
     differences = _Differences(model, rows, variables, focus, tables or {})
     pairs = min(half, int(_MAX_LOOKUPS / (4 * len(variables) ** 2)))
-    batch = max(1, pairs // _BATCHES)
+    batches = min(_BATCHES, max(1, _MAX_VISITS // len(variables) ** 2))
+    batch = max(1, pairs // batches)
     distance = math.inf
     for _ in range(sweeps):
         before, distance = distance, differences.distance
@@ -99,16 +102,16 @@ class _Differences:
         count = next(iter(rows.values())).size
         self._excess: dict[Variables, Reals] = {}
         self._weights: dict[Variables, Reals] = {}
-        for pair, expected in model.pairs(focus):
-            if set(pair) <= set(variables):
-                target = expected
-                if pair in tables:
-                    target = _scale_to(expected, tables[pair]) if focus is not None else tables[pair]
-                scaled = np.ravel(target) * (count / max(float(target.sum()), 1.0))
-                places = self._base(pair, np.arange(count), None)[0]
-                self._excess[pair] = np.bincount(places, minlength=scaled.size) - scaled
-                # As in χ²: a difference of some rows matters less where there are many.
-                self._weights[pair] = 1 / (np.maximum(scaled, 0.0) + 1)
+        swapped = set(variables)
+        for pair, expected in model.pairs(focus, swapped.issuperset):
+            target = expected
+            if pair in tables:
+                target = _scale_to(expected, tables[pair]) if focus is not None else tables[pair]
+            scaled = np.ravel(target) * (count / max(float(target.sum()), 1.0))
+            places = self._base(pair, np.arange(count), None)[0]
+            self._excess[pair] = np.bincount(places, minlength=scaled.size) - scaled
+            # As in χ²: a difference of some rows matters less where there are many.
+            self._weights[pair] = 1 / (np.maximum(scaled, 0.0) + 1)
 
     @property
     def distance(self) -> float:

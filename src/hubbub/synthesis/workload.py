@@ -26,6 +26,7 @@ from hubbub.unit import Unit
 
 __all__ = [
     "MAX_TABLE_CELLS",
+    "MAX_WHOLE_COLUMNS",
     "Floats",
     "Names",
     "NoisePlan",
@@ -46,6 +47,9 @@ MAX_TABLE_CELLS = 1 << 22
 _MAX_CELLS = 1 << 24
 _FEW_COLUMNS, _FEW_CELLS = 6, 20_000
 _MAX_TABLES = 1 << 16
+_MAX_COLUMNS, _MAX_PARTS = 12, 1 << 20
+MAX_WHOLE_COLUMNS = 6
+"""The maximum number of columns of a table that is measured whole, with Laplace noise."""
 _SHARE_BITS = 48
 _STEPS, _CLOSE = 200, 1e-3
 
@@ -73,6 +77,8 @@ class Workload:
             domain: the columns.
             tables: lists of columns, such as [("age", "sex"), ("region",)]; a text is one column.
         """
+        if isinstance(tables, str) or not isinstance(tables, Iterable):
+            raise _no_workload()
         listed = tables.items() if isinstance(tables, Mapping) else [(each, 1) for each in tables]
         weights: dict[Names, float] = {}
         for names, weight in listed:
@@ -91,11 +97,7 @@ class Workload:
     def all_up_to(cls, domain: Domain, ways: Any) -> "Workload":
         """All tables of at most `ways` columns."""
         if not isinstance(ways, int) or isinstance(ways, bool) or not 1 <= ways <= 6:
-            raise InvalidInput(
-                "the workload is neither a list of tables nor a number of columns from 1 to 6",
-                why="it says which tables are measured",
-                fix='pass workload=2 for all tables of at most two columns, or [("age", "sex")]',
-            )
+            raise _no_workload()
         names = domain.names
         sets = (each for size in range(1, ways + 1) for each in itertools.combinations(names, size))
         return cls(domain, dict.fromkeys(itertools.islice(sets, _MAX_TABLES + 1), 1.0))
@@ -111,6 +113,13 @@ class Workload:
                 f"the workload has {len(cells)} tables or more, the largest of {max(cells)} cells",
                 why=f"the limits are {_MAX_TABLES} tables, {MAX_TABLE_CELLS} cells each, {_MAX_CELLS} in all",
                 fix="name fewer tables, or declare fewer categories and bins",
+            )
+        columns = [sum(self.domain.column(name).size > 1 for name in names) for names in self.tables]
+        if max(columns) > _MAX_COLUMNS or sum(1 << count for count in columns) > _MAX_PARTS:
+            raise Unsupported(
+                f"the workload has a table of {max(columns)} columns, or many of several",
+                why=f"each set of columns of a table is a part of its own: at most {_MAX_COLUMNS} columns",
+                fix="name smaller tables, or fewer",
             )
 
     @property
@@ -279,6 +288,14 @@ def round_shares(shares: Floats) -> list[Fraction]:
     exact = np.maximum(np.floor(shares * (1 << _SHARE_BITS)), 1.0).astype(np.int64)
     total = max(int(exact.sum()), 1 << _SHARE_BITS)
     return [Fraction(int(share), total) for share in exact]
+
+
+def _no_workload() -> InvalidInput:
+    return InvalidInput(
+        "the workload is neither a list of tables nor a number of columns from 1 to 6",
+        why="it says which tables are measured",
+        fix='pass workload=2 for all tables of at most two columns, or [("age", "sex")]',
+    )
 
 
 def check_objective(objective: str) -> None:
