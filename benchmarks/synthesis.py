@@ -111,6 +111,21 @@ def distance(domain, real, synthetic, *, bins):
     return float(np.mean(distances))
 
 
+def write_codes(path):
+    """Adult with its numbers in 20 quantiles, for other tools: benchmarks/synthesis_peers.py."""
+    domain, values = simple_table("adult")
+    codes = []
+    for column in domain.columns:
+        one = values[column.name]
+        if column.is_binned:
+            cuts = np.unique(np.nanquantile(one, np.linspace(0, 1, 21)[1:-1]))
+            codes.append(np.where(np.isnan(one), cuts.size + 1, np.searchsorted(cuts, one, side="right")))
+        else:
+            codes.append(column.encode(one))
+    header = ",".join(domain.names)
+    np.savetxt(path, np.stack(codes, axis=1), fmt="%d", delimiter=",", header=header, comments="")
+
+
 def run_one(case, epsilon, path):
     """One synthesis, in this process: prints its figures as JSON."""
     domain, values = table_of(case)
@@ -175,11 +190,15 @@ def main():
     parser.add_argument("--epsilons", nargs="+", default=EPSILONS)
     parser.add_argument("--judge", help="the Python of an environment with sdnist 2.4")
     parser.add_argument("--score", help="one case at ε = 1, as JSON")
+    parser.add_argument("--codes", help="write Adult for other tools to this file, and nothing else")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--output", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         run_one(options.one, options.epsilons[0], options.output)
+        return
+    if options.codes:
+        write_codes(options.codes)
         return
     if options.score:
         print(json.dumps(measure(options.score, "1", options.judge)))
