@@ -1,14 +1,21 @@
-"""Shared by all tests: repeatable examples, a home directory for keys, sweeps, and the quick selection.
+"""Shared by all tests: repeatable examples and bits, a home for keys, sweeps, and the quick selection.
 
-Hypothesis draws the same examples in every run, so no test fails at random.
+Hypothesis draws the same examples in every run, and what a test draws itself are the same bits, so that a run
+can be repeated. `--bits=N` replays others, to look for tests that fail by chance; `--bits=fresh` none: then
+all are OpenSSL's, as in the threads and processes that tests start.
 """
 
+import hashlib
 import os
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
+
+from internals import inject_bits
 
 collect_ignore = ["typing_example.py"]
 """Read by mypy, never run: it would open tables and ledgers that are not there."""
@@ -68,6 +75,7 @@ settings.register_profile("quick", derandomize=True, deadline=None, max_examples
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="a fair sample in under a minute: make quick")
+    parser.addoption("--bits", default="0", help="which random bits tests replay: a number, or fresh")
 
 
 def pytest_configure(config):
@@ -127,6 +135,16 @@ def pytest_xdist_make_scheduler(config, log):
             return folder or (nodeid if path in APART else path)
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Replay the same random bits in every run, in a test and its fixtures; but for tests of fresh ones."""
+    seed = item.config.getoption("--bits")
+    is_fresh = seed == "fresh" or item.get_closest_marker("fresh_bits")
+    digest = hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest()
+    with nullcontext() if is_fresh else inject_bits(np.random.default_rng(list(digest)).bytes):
+        return (yield)
 
 
 @pytest.fixture(scope="session", autouse=True)

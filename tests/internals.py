@@ -1,10 +1,12 @@
 """Private parts that tests of several packages need: their names are known here only."""
 
 from hubbub.noise.entropy import _inject_bits as inject_bits
+from hubbub.noise.entropy import _injected
 from hubbub.sql.row_expressions import _BUILDERS as EXPRESSION_BUILDERS
 
 __all__ = [
     "EXPRESSION_BUILDERS",
+    "bits_are_injected",
     "connection_of",
     "engine_of",
     "inject_bits",
@@ -13,6 +15,11 @@ __all__ = [
     "seal_of",
     "store_of",
 ]
+
+
+def bits_are_injected():
+    """True if random bits are replayed, and not OpenSSL's."""
+    return _injected.get() is not None
 
 
 def engine_of(dataset):

@@ -13,6 +13,8 @@ from hubbub.noise.entropy import random_bits, random_bytes
 from internals import inject_bits
 from noise.bits import Tape
 
+pytestmark = pytest.mark.fresh_bits
+
 # Two honest streams of 256 bits agree with probability 2^-256: no false alarm.
 
 
