@@ -135,7 +135,13 @@ FORMATS: dict[str, Format] = {
         {
             "format": _constant("hubbub result/1"),
             "columns": Field({"type": "array", "items": _COLUMN}, "`name`, `kind`, `values`, `low`, `high`"),
-            "label": Field(_OBJECT, "the fields of a plan, below"),
+            "label": Field(
+                _OBJECT,
+                "the fields of a plan, below; where limits were searched or measured also "
+                "`histograms`: `kind` (rows or groups of units), `conditions` (a digest of which "
+                "rows), `ends` (the largest number of each bin), `counts` (noisy, of units), "
+                "`scale` (of the Laplace noise), `measured` (true if for later queries)",
+            ),
         },
     ),
     "plan": Format(

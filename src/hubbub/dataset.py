@@ -40,6 +40,7 @@ from hubbub.sql.composite_plan import (
 )
 from hubbub.sql.explain import ledger_facts, with_estimated_cuts
 from hubbub.sql.fingerprint import histogram_conditions
+from hubbub.sql.limit_choice import ROW_BINS
 from hubbub.sql.normalization import normalize
 from hubbub.sql.parser import parse
 from hubbub.sql.plan import Plan, make_plan
@@ -358,7 +359,7 @@ class Dataset(SynopsisPlanning):
                 return measure_limits(self._engine, self.unit, measured, pass_through_errors(progress))
 
         if isinstance(self.account, LedgerAccount):
-            question = digest(["limits/1", [each[3] for each in measured], str(price)])
+            question = digest(["limits/1", ROW_BINS, [each[3] for each in measured], str(price)])
             charge, stored = charge_and_run(
                 self.account,
                 lambda _: run().to_json(),

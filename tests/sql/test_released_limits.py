@@ -9,6 +9,7 @@ import pytest
 
 import hubbub as hb
 from hubbub.errors import InvalidInput, Refused
+from hubbub.sql import released_limits
 from hubbub.sql.released_limits import read_histograms
 from refusing import refused
 
@@ -86,6 +87,20 @@ def test_a_declared_limit_has_the_estimate_that_the_ledger_keeps(file, tmp_path)
         again = plan.run().value.facts
     assert again["asked before"]
     assert (again["limits"], again["interval covers"]) == (first["limits"], first["interval covers"])
+
+
+@pytest.mark.slow
+def test_a_histogram_of_other_bins_is_not_read(file, tmp_path, monkeypatch):
+    """Another version may have as many bins that end elsewhere: they were told apart by their number."""
+    ledger, text = tmp_path / "l.db", "SELECT COUNT(*) AS n FROM t"
+    with open_data(file, ledger) as data:
+        [stored] = data.limits(epsilon=1).value.facts["histograms"]
+        assert len(stored["ends"]) == len(stored["counts"])
+        assert data.sql(text, epsilon=1).split.rows == 0
+    monkeypatch.setattr(released_limits, "ROW_BINS", (*stored["ends"][:-1], stored["ends"][-1] + 1))
+    with open_data(file, ledger) as data:
+        assert data.sql(text, epsilon=1).split.rows > 0
+        assert "an estimated" not in str(data.sql(text, epsilon=1, rows_per_unit=3))
 
 
 @pytest.mark.slow

@@ -72,6 +72,7 @@ class ContributionHistogram:
         return {
             "kind": self.kind,
             "conditions": self.conditions,
+            "ends": list(ROW_BINS),
             "counts": list(self.counts),
             "scale": str(self.scale),
             "measured": self.is_measured,
@@ -79,9 +80,9 @@ class ContributionHistogram:
 
 
 def read_histograms(label: Mapping[str, Any]) -> Iterator[ContributionHistogram]:
-    """The histograms that a stored label holds."""
+    """The histograms that a stored label holds; those of other bins, from another version, are left out."""
     for stored in label.get("histograms", ()):
-        if len(stored["counts"]) == len(ROW_BINS):  # bins of another version are not read
+        if stored.get("ends") == list(ROW_BINS) and len(stored["counts"]) == len(ROW_BINS):
             yield ContributionHistogram(
                 str(stored["kind"]),
                 str(stored["conditions"]),
