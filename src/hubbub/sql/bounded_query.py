@@ -70,6 +70,11 @@ class BoundedQuery:
         """True if a contribution bound is estimated privately."""
         return self.estimates_rows or self.estimates_groups
 
+    @property
+    def finds_limits(self) -> bool:
+        """True if a contribution bound is, or was, estimated privately: it is not for everybody to see."""
+        return self.estimates_limits or self.rows_found or self.groups_found
+
     @cached_property
     def estimated_arguments(self) -> tuple[int, ...]:
         """Indices of the arguments that have privately estimated bounds."""

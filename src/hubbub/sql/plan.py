@@ -320,12 +320,13 @@ class Plan:
             delta = self.delta_for_keys
             return PrivacyLoss.approximate(self.epsilon, delta) if delta else PrivacyLoss.pure(self.epsilon)
         losses = [PrivacyLoss.pure(share) for share in (split.limits, split.bounds, split.report) if share]
+        # Limits that are found, now or before, are not in the loss: everybody may read it, on a label. So all
+        # of δ for keys is charged, which the threshold uses at most.
         if self.stability_histogram is not None:
-            # While the bounds are estimates-to-come, all of δ is charged: the threshold will use it.
-            delta = self.delta_for_keys if split.limits else self.stability_histogram.delta
+            delta = self.delta_for_keys if self.bounded.finds_limits else self.stability_histogram.delta
             losses.append(PrivacyLoss.approximate(0, delta))
         elif self.partition_selection is not None:
-            known = None if split.limits else self.partition_selection.loss()
+            known = None if self.bounded.finds_limits else self.partition_selection.loss()
             losses.append(known or PrivacyLoss.approximate(split.keys, self.delta_for_keys))
         if self.is_gaussian:
             losses.append(PrivacyLoss.gaussian_from_mu_squared(self.mu**2))
