@@ -248,16 +248,16 @@ class Dataset(SynopsisPlanning):
         The list is empty if the plan itself was charged: it has its answer.
         """
         parts = plan.parts if isinstance(plan, CompositePlan) else [plan]
-        found_limits = [each for part in parts for each in part.found_limits]
-        if not self.has_ledger or all(each.is_declared for each in found_limits) or self._has_charge(plan):
+        finding = [part for part in parts if part.bounded.finds_limits]
+        if not self.has_ledger or not finding or self._has_charge(plan):
             return []
         histograms = [
             each
-            for part in parts
+            for part in finding
             for kind, conditions in part.conditions.items()
             for each in self._known.find(kind, conditions)
         ]
-        return [0, *sorted({each.entry or 0 for each in histograms} - {0})[:-1]]
+        return [0, *sorted({each.entry or 0 for each in histograms} - {0})[:-1]] if histograms else []
 
     def _has_charge(self, plan: AnyPlan) -> bool:
         """True if this very question was charged on these rows, and its answer may be read here.

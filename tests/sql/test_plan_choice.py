@@ -4,6 +4,8 @@ from fractions import Fraction
 from types import SimpleNamespace
 
 import duckdb
+import numpy as np
+import pandas as pd
 import pytest
 
 import hubbub as hb
@@ -56,6 +58,96 @@ def test_weights_by_rows_or_groups_are_chosen_by_declared_limits(data):
     groups = data.sql(TEXT, epsilon=1, rows_per_unit=40, groups_per_unit=8, rows_per_group=2)
     assert groups.aggregates[0].bounded.rule == "Weights by groups"
     assert expected(groups) == pytest.approx(2 * expected(rows), rel=0.01)
+
+
+UNITS = "SELECT g, COUNT(DISTINCT who) AS n FROM t GROUP BY g"
+
+
+def open_units(groups, **options):
+    """400 units, each in this many of 60 groups."""
+    rows = pd.DataFrame({"who": np.repeat(np.arange(400), groups), "g": np.arange(400 * groups) % 60})
+    return hb.open(rows, table="t", unit="who", keys=KEYS, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("groups", "epsilon", "delta", "is_gaussian"), [(1, 0.3, 1e-5, True), (50, 1, 1e-6, False)]
+)
+def test_noise_is_chosen_with_limits_that_are_known(groups, epsilon, delta, is_gaussian):
+    """It was chosen for a limit of 8, though the plan had another: up to 2.9 times the noise.
+
+    A histogram with ε = 50 hides none of 400 units, but with a chance below e^-100.
+    """
+    data = open_units(groups)
+    searching = data.sql(UNITS, epsilon=epsilon, delta=delta)
+    assert searching.is_gaussian == is_gaussian
+    data.limits(epsilon=50, by=["g"], keys=KEYS, allow_large_epsilon=True)
+    plan = data.sql(UNITS, epsilon=epsilon, delta=delta)
+    assert plan.split.limits == 0
+    assert plan.is_gaussian != is_gaussian
+    name, [(other, ratio)] = plan.choice
+    assert name.startswith("Gaussian" if plan.is_gaussian else "Laplace")
+    assert f"chosen: {name}, of the least expected error; that of others, as a multiple: {other}" in (
+        plan.explain()
+    )
+    # As with this limit declared, where there is nothing to find.
+    limit = plan.contribution_bounds.groups
+    declared = data.sql(UNITS, epsilon=epsilon, delta=delta, groups_per_unit=limit)
+    assert declared.is_gaussian == plan.is_gaussian
+    assert expected(declared) == pytest.approx(expected(plan))
+    assert ratio > 1.5
+
+
+@pytest.mark.slow
+def test_a_question_keeps_its_answer_though_other_noise_is_chosen_since(tmp_path):
+    budget = hb.Budget(100, 1e-3, allow_large_epsilon=True)
+    with open_units(50, ledger=tmp_path / "l.db", budget=budget) as data:
+        question = {"epsilon": 1, "delta": 1e-6}
+        first = data.sql(UNITS, **question)
+        answer = first.run().value.to_dict()
+        data.limits(epsilon=5, by=["g"], keys=KEYS)
+        again = data.sql(UNITS, **question)
+        assert data.is_answered(again)
+        assert not again.is_gaussian
+        assert again.run().value.to_dict() == answer
+        # Another question, and it keeps its answer, too.
+        other = data.sql(UNITS, epsilon=1, delta=1e-7)
+        assert other.is_gaussian
+        answer = other.run().value.to_dict()
+        data.limits(epsilon=6, by=["g"], keys=KEYS)
+        again = data.sql(UNITS, epsilon=1, delta=1e-7)
+        assert data.is_answered(again)
+        assert again.run().value.to_dict() == answer
+
+
+@pytest.mark.slow
+def test_noise_is_not_chosen_by_what_others_measured(tmp_path):
+    ledger, question = tmp_path / "l.db", {"epsilon": 1, "delta": 1e-6}
+    with open_units(50, ledger=ledger, budget=hb.Budget(20, 1e-3)) as data:
+        data.account.grant("ada", hb.Budget(5, 1e-5))
+        with open_units(50, ledger=ledger, analyst="ada") as ada:
+            before = str(ada.sql(UNITS, **question))
+        data.limits(epsilon=5, by=["g"], keys=KEYS)
+        assert data.sql(UNITS, **question).is_gaussian
+    with open_units(50, ledger=ledger, analyst="ada") as ada:
+        plan = ada.sql(UNITS, **question)
+        assert str(plan) == before
+        assert not plan.is_gaussian
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [UNITS, "SELECT g, MEDIAN(x) AS m FROM t GROUP BY g"])
+def test_loss_of_private_keys_does_not_show_the_limit_that_was_found(text):
+    """The account's label states it exactly, to everybody; the limit could be computed from its δ."""
+    losses = set()
+    for groups in (1, 2, 5):
+        rows = pd.DataFrame({"who": np.repeat(np.arange(400), groups), "g": np.arange(400 * groups) % 60})
+        data = hb.open(rows.assign(x=1.0), table="t", unit="who", bounds={"x": (0, 9)})
+        data.limits(epsilon=50, by=["g"], allow_large_epsilon=True)
+        plan = data.sql(text, epsilon=1, delta=1e-6)
+        assert plan.contribution_bounds.groups == groups
+        losses.add(plan.loss)
+    assert len(losses) == 1
 
 
 def test_quantiles_are_weighted_by_declared_limits_too(data):

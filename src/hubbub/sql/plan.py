@@ -540,7 +540,7 @@ def make_plan(
             candidates.append((f"Laplace noise, weights {weights}", laplace))
             if is_gaussian_possible:
                 candidates.append((f"Gaussian noise, weights {weights}", replace(laplace, is_gaussian=True)))
-        return use_limits(choose_plan(candidates) if len(candidates) > 1 else candidates[0][1])
+        return choose_plan(candidates, use_limits)
 
     if epsilon is not None:
         plan = at(parse_positive(epsilon, "epsilon"))

@@ -1,16 +1,18 @@
 """Chooses the plan with the least expected error among those that keep the same promise, by public facts.
 
 Laplace noise or Gaussian noise, where a δ allows both; weights by rows or by groups, where limits for both
-are declared. Nothing of the rows decides, so the choice costs nothing. And the least ε that keeps an error.
+are declared. Nothing of the rows decides but limits that were released before, so the choice costs nothing.
+And the least ε that keeps an error.
 """
 
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.numbers import Number, parse_positive
 from hubbub.sql.planned_aggregates import NoisyAggregate
 from hubbub.sql.query import Query
@@ -26,27 +28,44 @@ _STEPS_BELOW = tuple(Fraction(round(1000 * 2 ** (-step / 16)), 1000) for step in
 """Multiples of an ε at which a smaller one is looked for: measured limits differ by a sixth or more."""
 
 
-def choose_plan(candidates: Sequence[tuple[str, "Plan"]]) -> "Plan":
+def choose_plan(candidates: Sequence[tuple[str, "Plan"]], use_limits: Callable[["Plan"], "Plan"]) -> "Plan":
     """The plan with the least expected noise, in the geometric mean over its aggregates; the first of equals.
 
     It remembers by how much the others are worse, for `explain`.
+
+    Args:
+        candidates: the plans by their names.
+        use_limits: fills in contribution bounds that were released before. All plans are compared with those
+            of the first one, and the one that is chosen has its own.
     """
-    errors = [_expected_error(plan) for _, plan in candidates]
+    first = use_limits(candidates[0][1])
+    if len(candidates) == 1:
+        return first
+    known = {each.kind: each.limit for each in first.found_limits if not each.is_declared}
+    plans = [each for _, each in candidates]
+    if known:
+        plans = [first, *(replace(each.with_limits(**known), split=first.split) for each in plans[1:])]
+    errors = [_expected_error(each) for each in plans]
     best = min(range(len(candidates)), key=errors.__getitem__)
-    name, chosen = candidates[best]
     others = [
         (other, error / errors[best])
         for place, ((other, _), error) in enumerate(zip(candidates, errors, strict=True))
         if place != best
     ]
+    name, plan = candidates[best]
+    chosen = first if best == 0 else use_limits(plan)
     object.__setattr__(chosen, "choice", (name, tuple(others)))  # no figure depends on it
     return chosen
 
 
 def _expected_error(plan: "Plan") -> float:
     """The mean of |noise| in rows or units; of quantiles that are selected, how far one unit moves counts."""
+    try:
+        aggregates = plan.aggregates
+    except Unsupported:  # noise too wide to be sampled; if all are, the plan that is chosen is refused
+        return math.inf
     logs = []
-    for each in plan.aggregates:
+    for each in aggregates:
         steps = float(each.bounded.sensitivity.l1)
         if isinstance(each, NoisyAggregate):
             steps = each.noise.expected_error
