@@ -23,6 +23,7 @@ from hubbub.errors import InvalidInput, Refused
 from hubbub.ledger import Ledger, LedgerAccount
 from hubbub.ledger.ledger import missing_account_error
 from hubbub.ledger.postgres import is_postgres_url
+from hubbub.ledger.sqlite import resolve_path
 from hubbub.noise.entropy import random_bytes
 from hubbub.numbers import parse_integer
 from hubbub.unit import Unit, Window
@@ -324,7 +325,7 @@ def _open_account(
 
 
 def _is_missing_file(ledger: Ledger | str | Path) -> bool:
-    return not isinstance(ledger, Ledger) and not is_postgres_url(ledger) and not Path(ledger).exists()
+    return not (isinstance(ledger, Ledger) or is_postgres_url(ledger) or resolve_path(ledger).exists())
 
 
 def _declare_version(account: LedgerAccount, dataset: str, arguments: OpenArguments) -> str:
@@ -459,7 +460,10 @@ def _contradictions(config: Config, unit: Unit, arguments: OpenArguments) -> Ite
 
 def _is_same_ledger(ledger: Ledger | str | Path, declared: str) -> bool:
     where = ledger.location if isinstance(ledger, Ledger) else str(ledger)
-    return where == declared or Path(where).resolve() == Path(declared).resolve()
+    return where == declared or (
+        not (is_postgres_url(where) or is_postgres_url(declared))
+        and resolve_path(where) == resolve_path(declared)
+    )
 
 
 def _check_owner_assertions(analyst: str | None, *, has_ledger: bool, **assertions: bool) -> None:

@@ -106,6 +106,8 @@ query visits.parquet {COUNT} --unit patient --epsilon 1 --confidence 95
 # Ledgers and budgets
 {ASK} --ledger new.ledger
 {ASK} --ledger visits.csv
+{ASK} --ledger folder
+{ASK} --ledger {"n" * 250}
 {ASK} --ledger l --account visit
 {ASK} --account visits
 {ASK} --analyst ada

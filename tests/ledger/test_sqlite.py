@@ -1,11 +1,13 @@
 """A ledger's file: its owner, how it is made, and what is said where it cannot be used."""
 
+import errno
 import multiprocessing
 import os
 import sqlite3
 import stat
 import threading
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -319,3 +321,85 @@ def test_hard_link_is_refused_and_a_leftover_of_creation_is_removed(folder):
     for name in (path, folder / "second"):
         with pytest.raises(Refused, match="second name"):
             Ledger.open(name)
+
+
+def every_door(path, other):
+    """What opens a ledger at a path, or writes a backup there."""
+    yield lambda: Ledger.open(path).close()
+    yield lambda: Ledger.open_read_only(path).close()
+    yield lambda: Ledger.restore(path, spent_since={})
+    yield lambda: Ledger.restore(other.with_name("new.ledger"), path, spent_since={})
+    yield lambda: other_ledger_backup(other, path)
+
+
+def other_ledger_backup(other, path):
+    with Ledger.open(other) as ledger:
+        ledger.backup(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "match"),
+    [
+        ("n" * 300, LedgerFailed, "too long"),
+        ("n" * 250, LedgerFailed, "too long"),  # its log would be
+        ("d/" * 3000 + "l.db", LedgerFailed, "too long"),
+        ("circle", InvalidInput, "leads to no file"),
+        ("circle/visits.ledger", InvalidInput, "leads to no file"),
+        ("/", InvalidInput, "^/, given as the ledger, is a folder"),
+        ("a\0b", InvalidInput, "leads to no file"),
+        ("a\udcff", InvalidInput, "leads to no file"),
+        ("folder", InvalidInput, "folder, given as the ledger, is a folder"),
+        ("pipe", InvalidInput, "is no regular file"),
+        (5, InvalidInput, "neither a path nor a URL"),
+        (b"visits.ledger", InvalidInput, "neither a path nor a URL"),
+    ],
+    ids=lambda each: repr(each)[:20],
+)
+def test_paths_of_no_ledger_are_refused_in_our_words(folder, monkeypatch, name, kind, match):
+    """Errors of the system came out of the look for a log, and of the path itself."""
+    (folder / "folder").mkdir()
+    (folder / "circle").symlink_to("circle")
+    os.mkfifo(folder / "pipe")
+    monkeypatch.chdir(folder)
+    for door in every_door(name, folder / "other.ledger"):
+        with refused(kind, match):
+            door()
+    left = {each.name.partition(".")[0] for each in folder.iterdir()}
+    assert left <= {"folder", "circle", "pipe", "other"}  # no half of a file
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_there"), [("", True), ("", False), ("-wal", True), ("-wal", False), ("-journal", False)]
+)
+def test_a_folder_closed_to_this_user_is_an_error_of_ours(folder, monkeypatch, ending, is_there):
+    path = folder / "visits.ledger"
+    if is_there:
+        with Ledger.open(path) as ledger:
+            account(ledger)
+    look = Path.stat
+
+    def refuse(self, **options):
+        if self.name == f"visits.ledger{ending}":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return look(self, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    doors = list(every_door(path, folder / "other.ledger"))
+    for door in doors if ending == "" else doors[:1]:
+        with refused(LedgerFailed, r"visits.ledger cannot be used \(permission denied\)"):
+            door()
+
+
+def test_an_open_ledger_in_a_folder_that_is_closed_since_charges_nothing(path, monkeypatch):
+    with Ledger.open(path) as ledger:
+        spender = account(ledger)
+
+        def refuse(*_):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "stat", refuse)
+            patch.setattr(Path, "stat", refuse)
+            with pytest.raises((LedgerFailed, Refused)):
+                spender.charge("a count", TENTH)
+        assert Ledger.open(path).account("visits").spent().epsilon == 0

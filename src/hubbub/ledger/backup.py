@@ -18,7 +18,13 @@ from hubbub.errors import BudgetExceeded, HubbubError, InvalidInput, LedgerFaile
 from hubbub.ledger.copy_detection import HeadFile, KnownHead, is_same_ledger, lacks_entry, restored_ledger_id
 from hubbub.ledger.entries import OWNER, Entries, EntryKind, corruption_error, read_loss
 from hubbub.ledger.postgres import PostgresStore, is_postgres_url
-from hubbub.ledger.sqlite import SQLiteStore, create_file, has_leftover_log
+from hubbub.ledger.sqlite import (
+    SQLiteStore,
+    convert_os_errors,
+    create_file,
+    has_leftover_log,
+    resolve_path,
+)
 from hubbub.ledger.store import COPIED_TABLES, Store, Transaction, has_entry, read_ledger_id
 from hubbub.ledger.verify import verify_entries
 from hubbub.unit import Neighbours
@@ -30,28 +36,31 @@ def open_store(location: str | Path, *, read_only: bool = False, for_restore: bo
     """Open the store at a path or URL; it is created unless it is opened read-only."""
     if is_postgres_url(location):
         return PostgresStore(str(location), read_only=read_only, for_restore=for_restore)
-    if read_only and not Path(location).exists():
+    path = resolve_path(location)
+    if read_only and not path.exists():
         raise InvalidInput(
             f"there is no ledger {location}",
             why="reading does not create one",
             fix="pass the path of a ledger; hubbub budget open creates one",
         )
-    return SQLiteStore(location, read_only=read_only)
+    with convert_os_errors(path):
+        return SQLiteStore(path, read_only=read_only)
 
 
 def back_up(store: Store, path: str | Path) -> None:
     """Write one consistent state of a ledger to a new file that cannot be spent from."""
+    target_path = resolve_path(path)
 
     def copy(source: Transaction) -> None:
         ledger_id, location = _read_location(source)
-        create_file(Path(path).resolve(), lambda target: _copy(source, target), ledger_id, location)
+        try:
+            create_file(target_path, lambda target: _copy(source, target), ledger_id, location)
+        except FileExistsError:
+            raise InvalidInput(
+                "the file exists already", why="nothing is overwritten", fix="pass the path of a new file"
+            ) from None
 
-    try:
-        store.read(copy)
-    except FileExistsError:
-        raise InvalidInput(
-            "the file exists already", why="nothing is overwritten", fix="pass the path of a new file"
-        ) from None
+    store.read(copy)
 
 
 def restore(location: str | Path, backup: str | Path | None, spent: Mapping[str, PrivacyLoss]) -> None:
@@ -69,7 +78,10 @@ def restore(location: str | Path, backup: str | Path | None, spent: Mapping[str,
     if backup is not None and not is_postgres_url(location):
         if os.path.lexists(location):
             raise _occupied_error()
-        if has_leftover_log(Path(location).resolve()):
+        path = resolve_path(location)
+        with convert_os_errors(path):
+            is_log_there = has_leftover_log(path)
+        if is_log_there:
             raise Refused(
                 "the log of an earlier ledger is still at this location",
                 why="it would be merged into the restored ledger",
@@ -100,10 +112,10 @@ def restore(location: str | Path, backup: str | Path | None, spent: Mapping[str,
                     )
                 )
         else:
-            path = Path(location).resolve()
+            path = resolve_path(location)
             source.read(lambda transaction: _create_restored_file(path, transaction, spent))
     if original is not None and not is_postgres_url(location):
-        _copy_key(original, Path(location).resolve())
+        _copy_key(original, resolve_path(location))
 
 
 def _refuse_corrupted(source: Store) -> None:
@@ -116,12 +128,12 @@ def _refuse_second_copy(source: Store, location: str | Path) -> None:
     ledger_id, original = source.read(
         lambda transaction: (read_ledger_id(transaction), _original_path(transaction))
     )
-    if original is None or not original.exists():
-        return
-    if not is_postgres_url(location) and original == Path(location).resolve():
+    if original is None or (not is_postgres_url(location) and original == resolve_path(location)):
         return
     try:
-        with closing(SQLiteStore(original)) as other:
+        if not resolve_path(original).exists():
+            return
+        with closing(open_store(original)) as other:
             exists = is_same_ledger(other.read(read_ledger_id), ledger_id)
     except LedgerFailed:  # it may be locked, or another user's: it can be spent from later, or by others
         exists = True
@@ -155,7 +167,7 @@ def _refuse_missing_entries(source: Store, location: str | Path, spent: Mapping[
             fix="copy that file too, under the new name, or state what was spent",
         )
     original = source.read(_original_path)
-    here = [] if is_postgres_url(location) else [Path(location).resolve()]
+    here = [] if is_postgres_url(location) else [resolve_path(location)]
     paths = dict.fromkeys((*here, *([] if original is None else [original])))
     for head in {*(HeadFile.beside(path).read() for path in paths), *source.known_heads()}:
         if _lacks_entry(source, head):

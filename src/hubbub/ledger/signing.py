@@ -318,8 +318,8 @@ def _require_cryptography() -> None:
 
 
 def _load_key(path: str | Path, read: Callable[[bytes], Any]) -> Any:
-    protect_paths(path)
     try:
+        protect_paths(path)
         return read(Path(path).read_bytes())
     except (OSError, ValueError, TypeError, binascii.Error):
         raise _key_error("a key") from None

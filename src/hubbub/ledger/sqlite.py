@@ -2,11 +2,12 @@
 
 import os
 import sqlite3
+import stat
 import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,17 +35,21 @@ from hubbub.ledger.store import (
 )
 from hubbub.output_files import protect_paths
 
-__all__ = ["SQLiteStore", "create_file", "has_leftover_log"]
+__all__ = ["SQLiteStore", "convert_os_errors", "create_file", "has_leftover_log", "resolve_path"]
 
 _T = TypeVar("_T")
 LOCK_TIMEOUT_SECONDS = 60.0
 _RETRY_SECONDS = 0.005
 _APPLICATION_ID = 0x68756262
 """SQLite's field for the application that a file belongs to: "hubb"."""
-_FAILURES = (sqlite3.Error, MemoryError, UnicodeError)
-"""Errors that a corrupted file may raise; UnicodeError if even the error's text is corrupted."""
+_FAILURES = (sqlite3.Error, MemoryError, UnicodeError, OSError)
+"""Errors that a corrupted file, or a folder that is closed to us, may raise; UnicodeError if even the error's
+text is corrupted.
+"""
 _DURABLE_PRAGMAS = ("PRAGMA synchronous = EXTRA", "PRAGMA fullfsync = ON", "PRAGMA checkpoint_fullfsync = ON")
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
+_LONGEST_NAME = ".{}.key.12345678"
+"""The longest of the names that are made of a ledger's: that of its key until it is complete."""
 
 
 class SQLiteStore:
@@ -70,7 +75,7 @@ class SQLiteStore:
     ) -> None:
         # The last three are for tests: another file layer, a control that loses charges, and no head files,
         # where a test puts an older state in place.
-        self.path = Path(path).resolve()
+        self.path = resolve_path(path)
         self.key_path: Path | None = self.path.with_name(self.path.name + ".key")
         protect_paths(*(f"{self.path}{ending}" for ending in (*_SUFFIXES, ".key")))
         self._read_only = read_only
@@ -318,11 +323,63 @@ def has_leftover_log(path: Path) -> bool:
 
 
 def _has_content(path: Path) -> bool:
-    # One look: another process that closes the ledger may remove the file between two.
+    status = _look_at(path)
+    return status is not None and status.st_size > 0
+
+
+def _look_at(path: Path) -> os.stat_result | None:
+    """Look once, as another process that closes the ledger may remove a file between two looks."""
     try:
-        return path.stat().st_size > 0
+        return path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return None
+
+
+def resolve_path(location: str | Path) -> Path:
+    """Return the real path of a ledger's file, which need not exist; refuse what can be none.
+
+    Guarantee: the system takes this path, and the names of the files beside it.
+    """
+    if not isinstance(location, (str, os.PathLike)):
+        raise InvalidInput(
+            "the ledger is named by neither a path nor a URL",
+            why="it is a file, or a database in PostgreSQL",
+            fix='pass a text such as "visits.ledger" or "postgresql://…"',
+            parameter="ledger",
+        )
+    try:
+        path = Path(location).resolve()
+        str(path).encode()
+        status = _look_at(path)
+        if status is None:
+            _look_at(path.with_name(_LONGEST_NAME.format(path.name)))
+    except OSError as problem:
+        raise _store_error(problem, Path(location)) from None
+    except (RuntimeError, ValueError, TypeError):  # links in a circle, or bytes that no name has
+        raise InvalidInput(
+            "the ledger's path leads to no file",
+            why="it is a circle of links, or holds characters that no file name has",
+            fix="pass the path of a ledger, or of a file that does not exist yet",
+            parameter="ledger",
+        ) from None
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        raise InvalidInput(
+            f"{path.name or path}, given as the ledger, is {kind}",
+            why="a ledger is a file",
+            fix="pass the path of a ledger, or of a file that does not exist yet",
+            parameter="ledger",
+        )
+    return path
+
+
+@contextmanager
+def convert_os_errors(path: Path) -> Iterator[None]:
+    """Say of an error of the system which ledger it is about: it may appear wherever files are looked at."""
+    try:
+        yield
+    except OSError as problem:
+        raise _store_error(problem, path) from None
 
 
 def create_file(
@@ -461,6 +518,12 @@ def _store_error(problem: BaseException, path: Path) -> LedgerFailed:
             f"{path.name}, given as the ledger, is not one",
             why="it has another format",
             fix="pass the path of a ledger, or of a file that does not exist yet",
+        )
+    if isinstance(problem, OSError):
+        return LedgerFailed(
+            f"the ledger {path.name} cannot be used ({(problem.strerror or 'the system refused').lower()})",
+            why="nothing runs unless its charge is on the disk",
+            fix="check its path, and that the disk has room and this user may read and write there",
         )
     return LedgerFailed(
         f"the ledger {path.name} cannot be used ({type(problem).__name__})",
