@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import hubbub as hb
-from hubbub.errors import InvalidInput, Unsupported
+from hubbub.errors import HubbubError, InvalidInput, Unsupported
 from hubbub.synthesis.counting import InMemoryCounts
 from hubbub.synthesis.domain import Column, Domain
 from hubbub.synthesis.laplace_tables import LaplaceTable, laplace_deviations, plan_laplace, pool_tables
@@ -199,6 +199,26 @@ def test_synopsis_without_delta_answers_with_intervals(tmp_path):
     assert median["value_low"] <= 25 <= median["value_high"]
     assert len(again.synthetic(50).to_pandas()) == 50
     assert "δ = 0" in again.report()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"ranges": {"age": 1}, "columns": ["age"]}], ids=["tables", "ranges"]
+)
+def test_an_epsilon_at_which_counts_would_be_clamped_is_refused_before_anything_is_charged(options):
+    """At an epsilon of 10^9 a count of 20,000 rows was 2,199; at 10^15 the run failed after its charge."""
+    with hb.open(
+        make_data(20_000), table="t", unit=hb.Unit.row(), keys={"kind": list("xyz")}, bounds={"age": (0, 49)}
+    ) as data:
+        for epsilon in (10**6, 10**9, 10**15):
+            with pytest.raises(HubbubError, match="so large an"):
+                data.plan_synopsis(
+                    1, epsilon=epsilon, delta=0, steps={"age": 1}, allow_large_epsilon=True, **options
+                )
+        plan = data.plan_synopsis(
+            1, epsilon=500, delta=0, steps={"age": 1}, allow_large_epsilon=True, **options
+        )
+        # 10,000 deviations: with a probability below e^-10,000 it fails.
+        assert abs(plan.run().value.sql("SELECT COUNT(*) AS n FROM t")["n"][0] - 20_000) < 100
 
 
 def test_synthesis_without_delta_is_refused():

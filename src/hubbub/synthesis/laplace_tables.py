@@ -34,6 +34,8 @@ __all__ = ["LaplaceNoise", "LaplacePlan", "LaplaceTable", "laplace_deviations", 
 RULE = "Weights by rows"
 FINE_BITS = 20
 """Integers are multiplied by a power of two, so that the noise has a scale of at least 2^20 steps."""
+_MAX_ROW_STEPS = 1 << 30
+"""Counts are clamped to ±2^61 steps: with this many for a row, no table of fewer than 2^31 rows is."""
 _STEPS, _CLOSE = 200, 1e-3
 _LEAST_SHARE = 1e-3
 """A table with less than this of the mean share is not measured, if a larger one tells of it."""
@@ -79,9 +81,24 @@ def _tail(width: float) -> float:
     return below + math.exp(-bend) * (math.erfc(math.sqrt(1.5)) + slope)
 
 
-def fine_factor(scale: Fraction) -> int:
-    """The factor of the integers, computed from the public scale of their noise alone."""
-    return 1 << max(0, FINE_BITS - math.floor(math.log2(scale)))
+def fine_factor(scale: Fraction, row: int) -> int:
+    """The factor of the integers, computed from the public scale of their noise alone.
+
+    Args:
+        scale: the scale of the noise, without the factor.
+        row: what a row of full weight counts, without the factor.
+
+    Raises:
+        Unsupported: if a row were so many steps that tables of some thousand million rows were clamped.
+    """
+    factor = 1 << max(0, FINE_BITS - math.floor(math.log2(scale)))
+    if factor * row > _MAX_ROW_STEPS:
+        raise Unsupported(
+            "so large an {epsilon} is asked for with {delta} of 0",
+            why="counts are multiplied until their noise is fine, and large ones would not fit into 64 bits",
+            fix="choose a smaller {epsilon}, up to about 1000 for each table, or pass {delta=1e-6}",
+        )
+    return factor
 
 
 def multiply_clamped(integers: Integers, factor: int) -> Integers:
@@ -114,7 +131,7 @@ class LaplaceNoise:
     @cached_property
     def factor(self) -> int:
         """What the counts are multiplied by."""
-        return fine_factor(self._bound(1).l1 / self.epsilon)
+        return fine_factor(self._bound(1).l1 / self.epsilon, self.scale)
 
     def _bound(self, factor: int) -> Sensitivity:
         most = Fraction(self.scale * self.max_weight * factor)

@@ -93,7 +93,7 @@ class TreeNoise:
     @cached_property
     def factor(self) -> int:
         """The factor of the counts."""
-        return fine_factor(self._bound(1).l1 / self.epsilon)
+        return fine_factor(self._bound(1).l1 / self.epsilon, self.scale)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
