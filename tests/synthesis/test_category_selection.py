@@ -145,6 +145,18 @@ def test_selections_that_could_fail_are_refused_before_anything_is_charged(chang
         data.plan_synopsis(1, **PRICE, columns=["sex"]).run()  # the budget is untouched
 
 
+@pytest.mark.parametrize("kind", ["plan_synopsis", "plan_synthesis"])
+def test_a_rule_about_a_selected_column_with_a_quoted_name_is_refused_before_anything_is_charged(kind):
+    """It was charged, and refused where no category that was selected was below the constant."""
+    frame = people().rename(columns={"city": 'ci"ty'})
+    rule = """ "ci""ty" < 'm' AND sex = 'f' """
+    with open_people(frame, budget=hb.Budget(8, 1e-6)) as data:
+        with pytest.raises(HubbubError, match="names ci"):
+            getattr(data, kind)(**PRICE, private_keys=['ci"ty'], columns=['ci"ty', "sex"], impossible=[rule])
+        with pytest.raises(HubbubError, match="not a table"):
+            getattr(data, kind)(**PRICE, private_keys=['ci"ty'], columns=["sex"], functions={"sex": "x"})
+
+
 def test_selected_categories_are_one_outcome_of_one_charge(tmp_path):
     with open_people(ledger=tmp_path / "x.ledger", account="a", budget=hb.Budget(8, 1e-6)) as data:
         plans = [

@@ -19,7 +19,7 @@ from hubbub.numbers import Number, format_up, parse_probability
 from hubbub.sql.composite_plan import fingerprint_plan
 from hubbub.sql.executor import execute
 from hubbub.sql.plan import Plan
-from hubbub.synthesis.declarations import SynopsisDeclarations
+from hubbub.synthesis.declarations import SynopsisDeclarations, find_columns
 
 __all__ = ["MAX_SELECTED", "CategorySelection", "check_selection", "parse_share", "placeholder_keys"]
 
@@ -111,9 +111,12 @@ def check_selection(declared: SynopsisDeclarations, columns: Sequence[Column], d
                 fix=f"leave {column.name} out of one of them",
                 parameter="private_keys",
             )
-        sources = {str(each.get("of")) for each in declared.functions.values()}
+        functions = declared.functions.values()
+        sources = {str(each.get("of")) for each in functions if isinstance(each, Mapping)}
         texts = [*sources, *declared.functions, *declared.impossible]
-        if any(column.name.lower() in text.lower() for text in texts):
+        # A quoted name may be spelled in another way in a rule.
+        ruled = (name for text in declared.impossible for name in find_columns(text))
+        if any(column.name.lower() in text.lower() for text in (*texts, *ruled)):
             raise Unsupported(
                 f"a function or a rule names {column.name}, which has categories that are selected",
                 why="it is not known beforehand whether it has the categories that they name",

@@ -39,7 +39,14 @@ from hubbub.synthesis.domain import (
     to_number,
 )
 
-__all__ = ["Declared", "SynopsisDeclarations", "make_domain", "parse_rule", "with_public_bins"]
+__all__ = [
+    "Declared",
+    "SynopsisDeclarations",
+    "find_columns",
+    "make_domain",
+    "parse_rule",
+    "with_public_bins",
+]
 
 _MAX_SINGLE_VALUES = 128
 """A column of at most this many values has a cell for each, if nobody declares cuts."""
@@ -398,10 +405,7 @@ def parse_rule(text: str, domain: Domain) -> Rule:
     >>> [condition.column for condition in parse_rule("age < 15 AND sex = 'm'", domain).impossible]
     ['age', 'sex']
     """
-    try:
-        tree = sqlglot.parse_one(text, read="duckdb")
-    except (sqlglot.errors.SqlglotError, AttributeError, TypeError):
-        raise _bad_rule(text) from None
+    tree = _parse_tree(text)
     parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
     conditions: dict[str, Condition] = {}
     for part in parts:
@@ -409,6 +413,18 @@ def parse_rule(text: str, domain: Domain) -> Rule:
         known = conditions.get(condition.column)
         conditions[condition.column] = condition if known is None else _both(known, condition)
     return Rule(tuple(conditions.values()), text)
+
+
+def find_columns(text: str) -> set[str]:
+    """The names of the columns of a rule, as they are, however they are quoted there."""
+    return {node.name for node in _parse_tree(text).find_all(exp.Column)}
+
+
+def _parse_tree(text: str) -> exp.Expr:
+    try:
+        return sqlglot.parse_one(text, read="duckdb")
+    except (sqlglot.errors.SqlglotError, AttributeError, TypeError):
+        raise _bad_rule(text) from None
 
 
 def _both(one: Condition, two: Condition) -> Condition:
