@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +24,16 @@ from hubbub.synthesis.junction_tree import JunctionTree, Variables
 __all__ = ["GraphicalModel", "Mask", "Reals", "Target", "tilt"]
 
 Reals = NDArray[np.float64]
+Message = NDArray[np.float32]
+"""Single precision: tables are compared with noisy ones, and messages take most of the memory."""
 
 _MAX_PARAMETER = 25.0
 """λ stays within this: no cell of a table is a factor of e^50 off the rest for lack of data."""
 _NEWTON_STEPS = 6
 _CELLS_PER_PASS = 700_000
 """Tables of all pairs are computed for a part of the columns at a time, in models with more cells."""
+_CELLS_PER_STEP = 300_000
+"""Rows of a message are passed on some at a time, in arrays of at most so many cells."""
 _TINY = 1e-280
 
 
@@ -416,7 +419,7 @@ class _Pairs:
         for one, other in self._tree.edges:
             self._around[one].append(other)
             self._around[other].append(one)
-        self._done: dict[tuple[int, int], tuple[list[int], Any]] = {}
+        self._done: dict[tuple[int, int], tuple[list[int], Message]] = {}
         self._uses: dict[tuple[int, int], int] = {}
         self._columns: set[int] = set()
         if focus is not None:
@@ -432,12 +435,15 @@ class _Pairs:
                 if is_here and self._is_wanted(pair):
                     seen.add(pair)
                     yield pair, total * self._joint(at, pair)
-        groups = -(-tree.cells // _CELLS_PER_PASS)
         all_pairs = combinations(range(len(tree.sizes)), 2)
         variables = {v for pair in all_pairs if self._is_wanted(pair) for v in pair}
-        for first in range(groups):
-            # Rows of messages are independent: in a large model, a part of the columns at a time.
-            self._columns = variables & set(range(first, len(tree.sizes), groups))
+        # Rows of messages are independent: in a large model, a part of the columns at a time, of about as
+        # many values as the others.
+        groups: list[set[int]] = [set() for _ in range(-(-tree.cells // _CELLS_PER_PASS))]
+        for variable in sorted(variables, key=lambda v: -tree.sizes[v]):
+            min(groups, key=lambda group: sum(tree.sizes[v] for v in group)).add(variable)
+        for group in filter(None, groups):
+            self._columns = group
             yield from self._distant_tables(seen)
 
     def _distant_tables(self, seen: set[Variables]) -> Iterator[tuple[Variables, Reals]]:
@@ -464,7 +470,7 @@ class _Pairs:
                         continue
                     seen.add(pair)
                     table = message[:, start:stop] @ conditional if whole is None else whole[:, start:stop]
-                    table = total * (table if variable < new else table.transpose(0, 2, 1))
+                    table = total * (table if variable < new else table.transpose(0, 2, 1)).astype(np.float64)
                     yield pair, table if self._focus is not None else table[0]
 
     def _with_focus(self, pair: Variables) -> Variables:
@@ -489,11 +495,14 @@ class _Pairs:
         shape = [prod(sizes[v] for v in group) for group in (focus, *groups)]
         return table.reshape(shape)
 
-    def _conditional(self, clique: int, separator: Variables, new: Variables) -> Reals:
+    def _conditional(self, clique: int, separator: Variables, new: Variables) -> Message:
         """Return the probability of the new columns given the separator (and the focus)."""
         condition = tuple(v for v in separator if v != self._focus)
         joint = self._arranged(clique, condition, new)
-        return _divide(joint, joint.sum(axis=2, keepdims=True))
+        below = joint.sum(axis=2, keepdims=True)
+        # In place; where nothing is below, all cells are 0 already.
+        np.divide(joint, below, out=joint, where=below > 0)
+        return joint.astype(np.float32)
 
     def _edges_upwards(self) -> list[tuple[int, int]]:
         return [(child, parent) for parent, child in reversed(self._tree.edges)]
@@ -510,58 +519,73 @@ class _Pairs:
             stack += reversed(children.get(parent, ()))
         return edges
 
-    def _make_message(self, source: int, target: int) -> tuple[list[int], Reals]:
+    def _make_message(self, source: int, target: int) -> tuple[list[int], Message]:
         """Return the columns on the source's side, and the joint table of their values and the separator."""
         separator = tuple(v for v in self._tree.separator(source, target) if v != self._focus)
-        rows: list[int] = []
-        parts: list[Reals] = []
-        for v in self._tree.cliques[source]:
-            if v in self._columns and v not in separator and v != self._focus:
-                rows.append(v)
-                parts.append(self._arranged(source, (v,), separator))
+        sizes, clique = self._tree.sizes, self._tree.cliques[source]
+        rows = [v for v in clique if v in self._columns and v not in separator and v != self._focus]
+        own = len(rows)
+        earlier: list[tuple[int, Message]] = []
         for other in self._around[source]:
             if other != target:
-                earlier, message = self._use(other, source)
-                if not earlier:
-                    continue
-                own = tuple(v for v in self._tree.separator(other, source) if v != self._focus)
-                rows.extend(earlier)
-                parts.append(self._pass_on(message, own, separator, source))
-        # Single precision: tables are compared with noisy ones, and messages take most of the memory.
-        joined: Any = np.concatenate(parts, axis=1, dtype=np.float32) if parts else np.zeros((1, 0, 1))
+                beyond, message = self._use(other, source)
+                if beyond:
+                    rows += beyond
+                    earlier.append((other, message))
+        focus = 1 if self._focus is None else sizes[self._focus]
+        shape = focus, sum(sizes[v] for v in rows), prod(sizes[v] for v in separator)
+        joined: Message = np.empty(shape, dtype=np.float32)
+        start = 0
+        for v in rows[:own]:
+            joined[:, start : start + sizes[v]] = self._arranged(source, (v,), separator)
+            start += sizes[v]
+        for other, message in earlier:
+            stop = start + message.shape[1]
+            before = tuple(v for v in self._tree.separator(other, source) if v != self._focus)
+            self._pass_on(message, before, separator, source, joined[:, start:stop])
+            start = stop
         self._done[source, target] = rows, joined
         self._uses[source, target] = len(self._around[target]) - 1
         return rows, joined
 
-    def _use(self, source: int, target: int) -> tuple[list[int], Reals]:
+    def _use(self, source: int, target: int) -> tuple[list[int], Message]:
         """Return a message, and forget it after its last use."""
         self._uses[source, target] -= 1
         if self._uses[source, target] > 0:
             return self._done[source, target]
         return self._done.pop((source, target))
 
-    def _pass_on(self, message: Reals, own: Variables, separator: Variables, clique: int) -> Reals:
-        """Return the joint table of a message's rows and another separator of the clique."""
+    def _pass_on(
+        self,
+        message: Message,
+        own: Variables,
+        separator: Variables,
+        clique: int,
+        out: Message,
+    ) -> None:
+        """Write the joint table of a message's rows and another separator of the clique to `out`."""
         fresh = tuple(v for v in separator if v not in own)
         old = tuple(v for v in separator if v in own)
         sizes = self._tree.sizes
         gone = tuple(v for v in own if v not in old)
         focus, rows, _ = message.shape
         # Axes: focus, rows, own separator as (old, gone).
-        table = message.reshape(focus, rows, *(sizes[v] for v in own))
         places = [2 + own.index(v) for v in (*old, *gone)]
         stay, go = prod(sizes[v] for v in old), prod(sizes[v] for v in gone)
-        arranged = table.transpose(0, 1, *places).reshape(focus, rows, stay, go)
-        if not fresh:
-            summed = arranged.sum(axis=3)
-            order = old
-        else:
-            # For each value of the columns that stay, a matrix product over those that go.
-            conditional = self._conditional(clique, (*old, *gone), fresh).astype(message.dtype)
-            conditional = conditional.reshape(focus, stay, go, -1)
-            summed = (arranged.transpose(0, 2, 1, 3) @ conditional).transpose(0, 2, 1, 3)
-            order = (*old, *fresh)
-        summed = summed.reshape(focus, rows, *(sizes[v] for v in order))
+        order = (*old, *fresh)
         back = [2 + order.index(v) for v in separator]
-        joint_rows: Reals = summed.transpose(0, 1, *back).reshape(focus, rows, -1)
-        return joint_rows
+        if fresh:
+            conditional = self._conditional(clique, (*old, *gone), fresh).reshape(focus, stay, go, -1)
+        # Some rows at a time, or the arranged copies would be larger than the message.
+        step = max(1, _CELLS_PER_STEP // max(1, focus * stay * max(go, prod(sizes[v] for v in fresh))))
+        for start in range(0, rows, step):
+            part = message[:, start : start + step]
+            table = part.reshape(focus, -1, *(sizes[v] for v in own))
+            arranged = table.transpose(0, 1, *places).reshape(focus, -1, stay, go)
+            if not fresh:
+                summed = arranged.sum(axis=3)
+            else:
+                # For each value of the columns that stay, a matrix product over those that go.
+                summed = (arranged.transpose(0, 2, 1, 3) @ conditional).transpose(0, 2, 1, 3)
+            summed = summed.reshape(focus, -1, *(sizes[v] for v in order)).transpose(0, 1, *back)
+            out[:, start : start + step] = summed.reshape(focus, -1, out.shape[2])
