@@ -120,13 +120,15 @@ def test_binned_column_is_grouped_by_the_start_of_its_bins(precise):
         ("SELECT COUNT(*) AS n FROM people WHERE income < 15000", "divides a bin"),
         ("SELECT COUNT(*) AS n FROM people WHERE income <= 10000", "divides a bin"),
         ("SELECT COUNT(*) AS n FROM people WHERE income % 2 = 0", "does more with income"),
-        ("SELECT AVG(income) AS m FROM people", "divides a bin"),
+        ("SELECT AVG(income) AS m FROM people", "values of a bin differ"),
         ("SELECT region, sex, age, COUNT(*) AS n FROM people GROUP BY region, sex, age", "not measured"),
         ("SELECT MEDIAN(age) AS m FROM people", "not an answer of a synopsis"),
-        ("SELECT COUNT(*) AS n FROM people AS a JOIN people AS b ON a.age = b.age", "join"),
-        ("SELECT COUNT(*) AS n FROM (SELECT * FROM people) AS p", "sub-query"),
+        ("SELECT COUNT(*) AS n FROM people AS a JOIN people AS b ON a.age = b.age", "plain SELECT"),
+        ("SELECT COUNT(*) AS n FROM (SELECT * FROM people) AS p", "plain SELECT"),
+        ("SELECT 1 AS one", "plain SELECT"),
         ("SELECT COUNT(*) AS n FROM others", "others"),
-        ("SELECT COUNT(*) AS n FROM people WHERE weight > 3", "weight"),
+        ("SELECT COUNT(*) AS n FROM people WHERE weight > 3", "use one of: age, income, region, sex, works"),
+        ("SELECT COUNT(_row) AS n FROM people", "there is no column '_row'"),
         ("DELETE FROM people", "SELECT"),
     ],
 )
@@ -375,6 +377,19 @@ def test_columns_may_have_the_names_of_answers():
     synopsis = data.plan_synopsis(2, epsilon=1, delta=1e-6).run().value
     assert list(synopsis.table("n", "sd").to_dict()) == ["n", "sd", "_n", "_n_low", "_n_high", "_sd"]
     assert len(synopsis.sql("SELECT n, COUNT(*) AS c FROM people GROUP BY n")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["_row", "number", "Number", "m0", "k0"])
+def test_columns_may_have_any_name(name):
+    connection = duckdb.connect()
+    connection.execute(f'CREATE TABLE people AS SELECT i % 2 AS "{name}", i % 3 AS age FROM range(90) r(i)')
+    data = open_people(connection, keys={name: [0, 1], "age": [0, 1, 2]}, bounds={})
+    synopsis = data.plan_synopsis(2, epsilon=10**5, delta=1e-6, allow_large_epsilon=True).run().value
+    answer = synopsis.sql(f'SELECT "{name}" AS x, COUNT(*) AS n FROM people WHERE age < 2 GROUP BY "{name}"')
+    table = answer.to_dict()
+    assert table["x"] == [0, 1]
+    assert [round(each) for each in table["n"]] == [30, 30]
 
 
 @pytest.mark.slow

@@ -37,7 +37,6 @@ from hubbub.synthesis.workload import Names
 
 __all__ = ["answer_query"]
 
-_ROW = "_row"
 _MAX_ROWS = 1 << 21
 _MAX_GROUPS = 1 << 16
 _SUPPORTED = "use COUNT(*), COUNT(x), COUNT(*) FILTER (WHERE …), SUM and AVG of values that bins determine"
@@ -86,7 +85,7 @@ def _check_shape(statement: exp.Expr) -> None:
     is_plain = source is not None and isinstance(source.this, exp.Table)
     if not is_plain or statement.find(exp.Join, exp.Subquery, exp.CTE, exp.SetOperation, exp.Window):
         raise Unsupported(
-            "the query has a join, a sub-query or a window",
+            "the query is not one plain SELECT from one table",
             why="a synopsis holds tables of counts, and no rows to join",
             fix="write SELECT … FROM one table, with WHERE, GROUP BY, HAVING and ORDER BY",
         )
@@ -107,7 +106,7 @@ def _schema(table: str, domain: Domain) -> Table:
         for column in domain.columns
         if not column.is_binned and (column.categories or column.is_nullable)
     }
-    return Table.of(table, {**kinds, _ROW: Kind.NUMBER}, bounds=bounds, keys=keys)
+    return Table.of(table, kinds, bounds=bounds, keys=keys)
 
 
 class _Cells:
@@ -146,15 +145,22 @@ class _Cells:
         values[self._evaluated["m0"]] = self._evaluated[name]
         return values
 
-    def by_cell(self, values: Sequence[Any]) -> list[Any]:
+    def by_cell(self, values: Sequence[Any], *, is_summed: bool = False) -> list[Any]:
         """The one value of each cell; refuses values that differ within a cell."""
         result: list[Any] = [_UNSET] * math.prod(self._shape)
         for cell, value in zip(self._cell.tolist(), values, strict=True):
             if result[cell] is _UNSET:
                 result[cell] = value
             elif result[cell] != value:
-                raise self._divides_a_bin()
+                raise self._sums_a_bin() if is_summed else self._divides_a_bin()
         return result
+
+    def _sums_a_bin(self) -> InvalidInput:
+        return InvalidInput(
+            "the values of a bin differ, so that they have no sum",
+            why="only the rows of a bin were counted",
+            fix="count rows by bin; sums need a step, and a bin for each value",
+        )
 
     def _divides_a_bin(self) -> InvalidInput:
         binned = [name for name in self._names if self._domain.column(name).is_binned]
@@ -239,7 +245,9 @@ class _Functions:
             if not call.arguments:
                 self.parts.append((self._add(np.ones(cells.shape)), None))
                 continue
-            values = cells.by_cell(cells.column(f"kx{call.arguments[0]}").tolist())
+            values = cells.by_cell(
+                cells.column(f"kx{call.arguments[0]}").tolist(), is_summed=call.kind in {"sum", "mean"}
+            )
             present = np.array([value is not None for value in values], dtype=np.float64)
             numbers = np.array([_number(value) for value in values])
             if call.kind == "count":
@@ -308,21 +316,25 @@ def _evaluate(
 ) -> Mapping[str, NDArray[Any]]:
     """The query's row-level SQL on public values: keys and arguments, and the numbers of rows it keeps."""
     tree = query.rows.copy()
-    source_node = tree.args.get("from_") or tree.args["from"]
-    alias = source_node.this.alias_or_name
-    number = exp.column(exp.to_identifier(_ROW, quoted=True), table=exp.to_identifier(alias, quoted=True))
+    listing = (tree.args.get("from_") or tree.args["from"]).this
+    # Rows are numbered in a column of their own, which no query can name.
+    number_name, known = "number", {column.name.lower() for column in schema.columns}
+    while number_name in known:
+        number_name += "_"
+    number = exp.column(exp.to_identifier(number_name, quoted=True))
+    listing.this.append("expressions", number.copy())
+    number.set("table", exp.to_identifier(listing.alias_or_name, quoted=True))
     for each in tree.expressions:
         if each.alias.startswith("x"):  # as a key, so that the engine keeps what is NULL
             each.set("alias", exp.to_identifier(f"k{each.alias}"))
     tree.append("expressions", exp.alias_(exp.Cast(this=number, to=exp.DataType.build("BIGINT")), "m0"))
     types = {Kind.NUMBER: "DOUBLE", Kind.DATE: "DATE", Kind.BOOLEAN: "BOOLEAN", Kind.TIMESTAMP: "TIMESTAMP"}
-    listed, parameters = [], {}
+    parameters: dict[str, list[Any]] = {}
+    listed = [f'CAST(UNNEST(range({count})) AS DOUBLE) AS "{number_name}"']
     for place, column in enumerate(schema.columns):
         kind = types.get(column.kind, "VARCHAR")
         name = '"' + column.name.replace('"', '""') + '"'
-        if column.name == _ROW:
-            listed.append(f"CAST(UNNEST(range({count})) AS DOUBLE) AS {name}")
-        elif column.name in columns:
+        if column.name in columns:
             parameters[f"c{place}"] = columns[column.name]
             listed.append(f"CAST(UNNEST($c{place}) AS {kind}) AS {name}")
         else:
@@ -330,7 +342,8 @@ def _evaluate(
     quoted = '"' + table.replace('"', '""') + '"'
     with duckdb.connect(":memory:") as connection:
         connection.execute(f"CREATE TABLE {quoted} AS SELECT {', '.join(listed)}", parameters)
-        source = TableSource(table, types={column.name: column.kind for column in schema.columns})
+        kinds = {column.name: column.kind for column in schema.columns}
+        source = TableSource(table, types={**kinds, number_name: Kind.NUMBER})
         engine = DuckDB({table: source}, connection)
         return engine.execute(tree, {})
 
