@@ -175,8 +175,8 @@ class Dataset(SynopsisPlanning):
 
         try:
             return self._answered_before(partial(plan_query, statement, text=text))
-        except (InvalidInput, Refused, Unsupported):
-            if error is not None:
+        except (InvalidInput, Refused, Unsupported) as refusal:
+            if error is not None and not isinstance(refusal, Unsupported):
                 raise
             split = split_statement(
                 statement,
@@ -186,6 +186,12 @@ class Dataset(SynopsisPlanning):
             )
             if split is None:
                 raise
+            if error is not None:
+                raise Refused(
+                    "{error} is given for SQL over released tables",
+                    why="an error is known beforehand for the outputs of one plain query",
+                    fix="give {epsilon}, or ask for the error of the inner query by itself",
+                ) from None
         refuse_large_epsilon(parse_positive(price, "epsilon"), allow=allow_large_epsilon)
         plan_all = partial(plan_parts, text, split, keys or {}, runner=self.run, engine=self._engine)
         return self._answered_before(lambda **until: plan_all(partial(plan_query, **until)))

@@ -6,10 +6,11 @@ import polars as pl
 import pytest
 
 import hubbub as hb
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace
 from internals import inject_bits
 from noise.bits import seeded
+from refusing import refused
 
 KEYS = {"g": ["a", "b"]}
 
@@ -241,3 +242,27 @@ def test_repr_escapes_names_that_people_wrote(data):
     plan = data.sql('SELECT COUNT(*) AS "<b>\x1b" FROM data', epsilon=1, rows_per_unit=1)
     assert "\x1b" not in repr(plan)
     assert "<b>" not in plan._repr_html_()
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.0003])
+def test_a_plan_is_printed_where_a_large_limit_would_take_too_much_noise(epsilon):
+    """Printing failed for a limit of 100, which is not chosen there; so the shell refused the query."""
+    frame = pl.DataFrame({"who": [1, 2, 3] * 5, "x": [1.0] * 15})
+    data = hb.open(frame, unit="who", bounds={"x": (0, 10**6)})
+    plan = data.sql("SELECT SUM(DISTINCT x) AS s FROM data", epsilon=epsilon)
+    assert "s: ± " in str(plan)
+    assert "s: ± " in plan.explain()
+    assert len(plan.run().value) == 1
+
+
+def test_refusals_name_what_was_written(data):
+    with refused(Unsupported, "the function BOOL_OR cannot"):
+        data.sql("SELECT BOOL_OR(x > 1) AS b FROM data", epsilon=1)
+    with refused(Refused, "the keys of g, x are not declared") as caught:
+        data.sql("SELECT g, x, COUNT(*) AS n FROM data GROUP BY g, x", epsilon=1)
+    assert 'declare those of each as keys={"g": ["a", "b", "c"]}' in str(caught.value)
+    # An error is no part of what is computed from several queries; the construct is accepted without it.
+    cube = "SELECT g, x > 1 AS h, COUNT(*) AS n FROM data GROUP BY CUBE(g, h)"
+    data.sql(cube, epsilon=1, keys=KEYS)
+    with refused(Refused, "error is given for SQL over released tables"):
+        data.sql(cube, error={"n": 30}, keys=KEYS, rows_per_unit=1)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hubbub.engines.engine import Engine
 from hubbub.engines.schema import Bounds, Kind
-from hubbub.errors import Refused, Unsupported
+from hubbub.errors import Refused
 from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
 from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
@@ -212,7 +212,7 @@ def choose_limits(plan: Plan, histograms: Sequence[tuple[str, tuple[int, ...], F
         choice = ROW_SIZES.choose(counts, float(scale), _mean_noise(plan, kind), groups=plan.bounded.answers)
         most = max(1, plan.query.cells) if kind == "groups" and plan.query.is_public else ROW_LIMITS[-1]
         index = choice.index
-        while index and not _is_possible(plan.with_limits(**{kind: min(ROW_LIMITS[index], most)})):
+        while index and not plan.with_limits(**{kind: min(ROW_LIMITS[index], most)}).is_possible:
             index -= 1
         limits[kind] = min(ROW_LIMITS[index], most)
         share = _estimate_above(counts, scale, limits[kind])
@@ -354,15 +354,6 @@ def _count_bins(
         allow_large_epsilon=True,  # the plan's, which was confirmed
     )
     return Bounded(counts, bounded.sensitivity, unit, bounded.rule), noise
-
-
-def _is_possible(plan: Plan) -> bool:
-    """True if the plan's noise can be sampled exactly; that is public."""
-    try:
-        plan.check()
-    except Unsupported:
-        return False
-    return True
 
 
 def measure_limits(

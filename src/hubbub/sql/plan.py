@@ -25,7 +25,7 @@ from sqlglot import exp
 from hubbub.accounting import PrivacyLoss, largest_mu, refuse_large_delta, refuse_large_epsilon
 from hubbub.accounting.codec import canonical_json
 from hubbub.engines.schema import Bounds
-from hubbub.errors import InvalidInput, Refused
+from hubbub.errors import InvalidInput, Refused, Unsupported
 from hubbub.mechanisms import Gaussian, Laplace, PermuteAndFlip, TopK
 from hubbub.mechanisms.partition_selection import (
     GaussianPartitionSelection,
@@ -345,6 +345,15 @@ class Plan:
         statements = self.bounded.bounded_aggregates if top is None else (top,)
         return tuple(self.compile(each.sql) for each in statements)
 
+    @property
+    def is_possible(self) -> bool:
+        """True if its noise can be sampled exactly; that is public."""
+        try:
+            self.check()
+        except Unsupported:
+            return False
+        return True
+
     def check(self) -> None:
         """Compute every figure that can be refused, before anything is charged."""
         _ = self.aggregates, self.top_k, self.stability_histogram, self.partition_selection
@@ -394,7 +403,7 @@ class Plan:
         bounded = self.bounded
         most = self._max_groups
         last = most if not bounded.estimates_rows else 2**20
-        return {
+        plans = {
             limit: self
             if limit == PLANNING_LIMIT
             else self.with_limits(
@@ -404,6 +413,8 @@ class Plan:
             # Where there are few groups, up to all of them.
             for limit in sorted({min(limit, last) for limit in _PLANNED_LIMITS})
         }
+        # A limit with noise too wide to be sampled is not chosen.
+        return {limit: plan for limit, plan in plans.items() if plan is self or plan.is_possible}
 
     def _answering(self, index: int) -> PlannedAggregate:
         return next(each for each in self.aggregates if index in each.aggregate.indices)
@@ -556,9 +567,11 @@ def _check_keys(query: Query, delta: Fraction) -> None:
     if query.is_public:
         query.check_groups()
     if not query.is_public and delta == 0:
-        names = ", ".join(key.name for key in query.keys if key.values is None)
+        names = [key.name for key in query.keys if key.values is None]
+        each = "them" if len(names) == 1 else "those of each"
         raise Refused(
-            f"the keys of {names} are not declared, and {{delta}} is 0",
+            f"the keys of {', '.join(names)} are not declared, and {{delta}} is 0",
             why="a key that only one person has may be shown with a small probability, which delta bounds",
-            fix=f"declare them as {{keys={names}=a,b,c}}, or pass {{delta=1e-6}} to select them privately",
+            fix=f"declare {each} as {{keys={names[0]}=a,b,c}}, or "
+            "pass {delta=1e-6} to select them privately",
         )

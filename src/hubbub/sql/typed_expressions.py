@@ -167,7 +167,12 @@ def unsupported_here(node: exp.Expr) -> HubbubError:
 
 
 _SQL_NAMES = {
+    "BITWISE_AND_AGG": "BIT_AND",
+    "BITWISE_OR_AGG": "BIT_OR",
+    "BITWISE_XOR_AGG": "BIT_XOR",
     "GROUP_CONCAT": "STRING_AGG",
+    "LOGICAL_AND": "BOOL_AND",
+    "LOGICAL_OR": "BOOL_OR",
     "REGEXP_LIKE": "REGEXP_MATCHES",
     "STR_TO_TIME": "STRPTIME",
     "TIME_TO_STR": "STRFTIME",
