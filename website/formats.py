@@ -105,7 +105,7 @@ _LABEL_FIELDS: dict[str, Field] = {
     "bounds": Field(_OBJECT, "[low, high] of each column that is summed, exact"),
     "bounds estimated privately": Field(_LIST, "columns with bounds that nobody declared"),
     "confidence": Field({"type": "number"}, "of the intervals"),
-    "interval covers": Field(_TEXT, "what the intervals are about"),
+    "interval covers": Field(_or_null(_TEXT), "what the intervals are about; null without any"),
     "limits": Field(_OBJECT, "what each contribution bound does", is_required=False),
     "notes": Field(_LIST, "what else a reader should know"),
 }

@@ -276,6 +276,24 @@ def test_columns_without_consistent_answers_are_refused_before_the_charge(more):
     assert "consistent answers are asked for" in out.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("SELECT region, COUNT(*) AS n FROM visits GROUP BY ROLLUP(region)", "ROLLUP"),
+        ("SELECT m AS n FROM (SELECT AVG(age) AS m, COUNT(*) AS n FROM visits) AS q", "a noisy count"),
+        ("SELECT COUNT(*) AS n, SUM(age) AS n_consistent FROM visits", "an output n_consistent"),
+    ],
+)
+def test_what_consistent_answers_need_is_known_before_the_charge(text, match):
+    """These were charged and shown first, and refused then."""
+    words = ("visits.parquet", text, "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "5")
+    more = KEYS if "region" in text else ("--bounds", "age=0:120")
+    with mock.patch.object(Dataset, "run", side_effect=AssertionError):
+        out = run("query", *words, *more, "--consistent", "n")
+    assert out.code != 0
+    assert match in out.stderr
+
+
 # Plans
 
 

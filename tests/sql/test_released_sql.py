@@ -425,3 +425,43 @@ def test_star_with_other_columns_is_refused(rows, change):
     for text in (f"SELECT * {change} FROM {inner}", f"SELECT * FROM (SELECT * {change} FROM {inner}) AS d"):
         with pytest.raises(hb.HubbubError, match=r"columns of \* are"):
             open_data(rows).sql(text, epsilon=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("SELECT g, n AS s, s AS n FROM ({}) AS q", {"s": "count", "n": "sum"}),
+        ("SELECT g, s AS n FROM ({}) AS q", {"n": "sum"}),
+        ("WITH q AS ({}) SELECT * FROM (SELECT g, s AS n FROM q) AS r", {"n": "sum"}),
+        ("SELECT g AS n, n AS m, n + 1 AS s FROM ({}) AS q", {"m": "count"}),
+        ("SELECT g, SUM(n) AS n FROM ({}) AS q GROUP BY g", {}),
+    ],
+)
+def test_errors_are_those_of_the_renamed_column(rows, text, kinds):
+    """They were looked up by the name that another column had in the sub-query."""
+    inner = "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"
+    with open_data(rows) as data:
+        parts = dict(
+            zip(("count", "sum"), (text for _, text in data.sql(inner, epsilon=1).errors), strict=True)
+        )
+        plan = data.sql(text.format(inner), epsilon=1)
+        shown = {output.name: error for output, error in plan.errors}
+        assert {name: shown[name] for name in kinds} == {name: parts[kind] for name, kind in kinds.items()}
+        assert all("without an interval" in shown[name] for name in shown.keys() - kinds)
+        answers = plan.run().value
+        assert answers.facts["answers"] == plan.label()["answers"] == kinds
+        assert (answers.facts["interval covers"] is None) == (not kinds)
+        assert {each.name for each in answers.columns if each.low is not None} == set(kinds)
+
+
+@pytest.mark.slow
+def test_notes_say_of_which_query_they_are(rows):
+    """Totals of ROLLUP count rows of all keys; "rows are left out" was said of the whole."""
+    with open_data(rows) as data:
+        notes = data.sql("SELECT g, COUNT(*) AS n FROM t GROUP BY ROLLUP(g)", epsilon=1).label()["notes"]
+        assert notes[0] == "query 1: rows are left out if g is NULL or not among its 3 keys"
+        both = data.sql(
+            "SELECT g, COUNT(*) AS n FROM t GROUP BY g UNION ALL SELECT g, SUM(x) FROM t GROUP BY g",
+            epsilon=1,
+        )
+        assert both.label()["notes"][0] == "rows are left out if g is NULL or not among its 3 keys"

@@ -176,6 +176,13 @@ def _check_consistent(query_plan: "AnyPlan", name: str, *, has_intervals: bool) 
             "CUBE or GROUPING SETS ask for the finest groups, and add up their consistent answers",
             parameter="consistent",
         )
+    if f"{name}_consistent" in query_plan.label()["answers"]:
+        raise InvalidInput(
+            f"the query has an output {name}_consistent",
+            why="two columns of one name could not be told apart",
+            fix="give it another name",
+            parameter="consistent",
+        )
 
 
 def _kind_of(query_plan: "AnyPlan", name: str) -> str | None:

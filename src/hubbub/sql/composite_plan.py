@@ -49,6 +49,8 @@ __all__ = [
 
 _FORMAT = "hubbub released tables/1"
 _MAX_PUBLIC_CELLS = 1_000_000
+_Carried = dict[str, tuple[int, str]]
+"""By output with an interval, the part that released it, and its name there."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,14 +67,16 @@ class CompositePlan:
     runner: Callable[["CompositePlan"], Release] | None = field(default=None, compare=False)
     remarks: tuple[str, ...] = ()
     """What a reader should know of the SQL over the released tables."""
+    carried: Mapping[str, tuple[int, str]] = field(default_factory=dict, compare=False)
+    """By output with an interval, the part that released it, and its name there."""
 
     error_kind: ClassVar[str] = "none"
 
     def run(self) -> "Release[Result]":
-        """Charge, run and release, through the dataset that rewritten the plan."""
+        """Charge, run and release, through the dataset that made the plan."""
         if self.runner is None:
             raise InvalidInput(
-                "the plan has no dataset", why="it was rewritten by hand", fix="use dataset.run(plan)"
+                "the plan has no dataset", why="it was made by hand", fix="use dataset.run(plan)"
             )
         return self.runner(self)
 
@@ -129,12 +133,12 @@ class CompositePlan:
         if "EXACT" in tables[0].facts:
             facts = dict(tables[0].facts)
         else:
-            facts["query"] = self.text
-        facts.pop("answers", None)  # of a released table: columns here may have other names
+            facts |= {"query": self.text, **self._column_facts}  # columns may have other names than there
         if nothing := [str(t.facts["nothing shown"]) for t in tables if "nothing shown" in t.facts]:
             facts["nothing shown"] = "; ".join(dict.fromkeys(nothing))
         columns = self.outer.evaluate([table.columns for table in tables])
         if columns is None:
+            facts |= {name: tables[0].facts.get(name) for name in ("answers", "interval covers")}
             facts["post-processing failed"] = (
                 "the SQL over the released table failed on these values, took too long or has too many rows; "
                 "this is the released table itself, and other SQL over it costs nothing more"
@@ -149,17 +153,17 @@ class CompositePlan:
     @cached_property
     def errors(self) -> tuple[tuple[Output, str], ...]:
         """For each output that is no group key, its expected error in words."""
-        direct = {output.name: (output, error) for part in self.parts for output, error in part.errors}
+        direct = [{output.name: (output, error) for output, error in part.errors} for part in self.parts]
         errors = []
         for name in self.outer.names:
-            if any(name == f"{base}_{end}" for base in self.outer.carried for end in ("low", "high")):
+            if any(name == f"{base}_{end}" for base in self.carried for end in ("low", "high")):
                 continue
-            if name in self.outer.carried and name in direct:
-                errors.append(direct[name])
+            if name in self.carried:
+                place, inner = self.carried[name]
+                output, error = direct[place][inner]
+                errors.append((replace(output, name=name), error))
             elif not any(key.name == name for part in self.parts for key in part.query.keys):
-                text = "computed from what is released" + (
-                    "" if name in self.outer.carried else ", without an interval"
-                )
+                text = "computed from what is released, without an interval"
                 errors.append((Output(name, exp.column(name)), text))
         return tuple(errors)
 
@@ -170,22 +174,40 @@ class CompositePlan:
         mechanisms = {name for label in labels for name in str(label["mechanism"]).split(", ")}
         return {
             **first,
+            **self._column_facts,
             "query": self.text,
             "epsilon": str(self.epsilon),
             "delta": str(self.delta),
             "mechanism": ", ".join(sorted(mechanisms)),
             "bounds": {name: ends for label in labels for name, ends in label["bounds"].items()},
-            "notes": self.notes(),
+            "notes": [note.strip() for note in self.notes()],
             **({"parts": labels} if len(labels) > 1 else {}),
         }
+
+    @property
+    def _column_facts(self) -> dict[str, Any]:
+        """What the label says of columns: of those that are plain columns of a released table."""
+        kinds = [part.label()["answers"] for part in self.parts]
+        answers = {name: kinds[place].get(inner) for name, (place, inner) in self.carried.items()}
+        facts: dict[str, Any] = {"answers": {name: kind for name, kind in answers.items() if kind}}
+        return facts if self.carried else {**facts, "interval covers": None}
 
     def to_json(self) -> str:
         """The label, for storage."""
         return canonical_json(self.label())
 
     def notes(self) -> list[str]:
-        """What else a reader should know."""
-        notes = list(dict.fromkeys(note for part in self.parts for note in part.notes()))
+        """What else a reader should know; what is true of some queries alone says of which."""
+        noted: dict[str, list[int]] = {}
+        for number, part in enumerate(self.parts, 1):
+            for note in part.notes():
+                noted.setdefault(note.strip(), []).append(number)
+        notes = [
+            f"  {note}"
+            if len(numbers) == len(self.parts)
+            else f"  {'query' if len(numbers) == 1 else 'queries'} {', '.join(map(str, numbers))}: {note}"
+            for note, numbers in noted.items()
+        ]
         if len(self.parts) > 1:
             share = format_up(self.parts[0].epsilon)
             notes.append(f"  {len(self.parts)} queries read rows, each for {share} of ε")
@@ -321,12 +343,12 @@ def plan_parts(
     statement, carried = _carry_intervals(split.outer, plans)
     public = _read_public_tables(statement, engine)
     integers = [_integer_columns(part) for part in plans]
-    outer = compile_released_sql(statement, tables, carried, integers, list(public.values()))
+    outer = compile_released_sql(statement, tables, frozenset(carried), integers, list(public.values()))
     pairs = zip(split.parts, plans, strict=True)
     has_empty_groups = any(plan.query.is_public and _filters_keys(part) for part, plan in pairs)
     remarks = [_EMPTY_GROUPS] if has_empty_groups else []
     remarks += [f"  the rows of {name}, which is public, are as they were at planning" for name in public]
-    return CompositePlan(text, tuple(plans), outer, runner, tuple(remarks))
+    return CompositePlan(text, tuple(plans), outer, runner, tuple(remarks), carried)
 
 
 _EMPTY_GROUPS = (
@@ -436,8 +458,8 @@ def _interval_columns(part: Plan) -> list[str]:
     ]
 
 
-def _carry_intervals(outer: exp.Expr, parts: Sequence[Plan]) -> tuple[exp.Expr, frozenset[str]]:
-    """The statement with the intervals of outputs that are plain columns of a released table.
+def _carry_intervals(outer: exp.Expr, parts: Sequence[Plan]) -> tuple[exp.Expr, _Carried]:
+    """The statement with the intervals of outputs that are plain columns of a released table, and these.
 
     Only a chain of SELECTs, one inside the other, is followed: there a column is what it was.
     """
@@ -459,29 +481,30 @@ def _carry_intervals(outer: exp.Expr, parts: Sequence[Plan]) -> tuple[exp.Expr, 
     )
 
 
-def _carry(node: exp.Expr, parts: Sequence[Plan], ctes: dict[str, exp.CTE]) -> frozenset[str]:
+def _carry(node: exp.Expr, parts: Sequence[Plan], ctes: dict[str, exp.CTE]) -> _Carried:
     if isinstance(node, exp.Subquery):
-        return _carry(node.this, parts, ctes) if not node.args.get("pivots") else frozenset()
+        return _carry(node.this, parts, ctes) if not node.args.get("pivots") else {}
     if not isinstance(node, exp.Select) or node.args.get("joins"):
-        return frozenset()
+        return {}
     if any(node.args.get(name) for name in ("group", "distinct", "having")) or _has_aggregate(node):
-        return frozenset()
+        return {}
     source = node.args["from_"].this if node.args.get("from_") is not None else None
     if source is None or source.args.get("pivots") or source.args.get("joins"):
-        return frozenset()
+        return {}
     table = _released_table(node)
     if table is not None:
-        inner = frozenset(_interval_columns(parts[int(table.name.removeprefix(RELEASED))]))
+        place = int(table.name.removeprefix(RELEASED))
+        inner = {name: (place, name) for name in _interval_columns(parts[place])}
     elif isinstance(source, exp.Subquery):
         inner = _carry(source, parts, ctes)
     elif isinstance(source, exp.Table) and source.name.lower() in ctes:
         root = node.root()
         uses = [table for table in root.find_all(exp.Table) if table.name.lower() == source.name.lower()]
-        inner = _carry(ctes[source.name.lower()].this, parts, ctes) if len(uses) == 1 else frozenset()
+        inner = _carry(ctes[source.name.lower()].this, parts, ctes) if len(uses) == 1 else {}
     else:
-        return frozenset()
+        return {}
     lowered = {name.lower(): name for name in inner}
-    carried: set[str] = set()
+    carried: _Carried = {}
     added: list[exp.Expr] = []
     used_names = {item.alias_or_name.lower() for item in node.expressions}
     for item in node.expressions:
@@ -494,13 +517,13 @@ def _carry(node: exp.Expr, parts: Sequence[Plan], ctes: dict[str, exp.CTE]) -> f
         ends = [f"{name}_{end}" for end in ("low", "high")]
         if known is None or name in carried or {end.lower() for end in ends} & used_names:
             continue
-        carried.add(name)
+        carried[name] = inner[known]
         added += [
             exp.alias_(_column(f"{known}_{end}"), end_name, quoted=True)
             for end, end_name in zip(("low", "high"), ends, strict=True)
         ]
     node.set("expressions", [*node.expressions, *added])
-    return frozenset(carried)
+    return carried
 
 
 def _has_aggregate(node: exp.Select) -> bool:
