@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 import hubbub as hb
-from hubbub.errors import Refused
 from hubbub.sql.bound_estimation import read_bounds
 from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
 from hubbub.sql.limit_choice import VALUE_SIZES
@@ -123,5 +122,5 @@ def test_the_plan_says_how_many_values_stand_out():
     data = hb.open(frame, table="t", unit="who", rows_per_unit=1)
     plan = data.sql("SELECT SUM(x) AS a FROM t", epsilon=1, bounds={"x": "auto"})
     assert "it takes about 360 values" in str(plan)
-    with pytest.raises(Refused, match="no bounds could be estimated for x"):
-        plan.run()
+    # Each run finds bounds by chance once in 1000 times: not in all of ten.
+    assert [None] in [plan.run().value["a"] for _ in range(10)]

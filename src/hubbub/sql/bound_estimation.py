@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from hubbub.engines.engine import Engine
 from hubbub.engines.schema import Bounds, Kind
-from hubbub.errors import Refused
 from hubbub.mechanisms import Laplace
 from hubbub.sensitivity import Bounded
 from hubbub.sql.bounding_sql import MAGNITUDE_ENDS
@@ -242,6 +241,8 @@ def _mean_noise(plan: Plan, kind: str) -> NDArray[np.float64]:
 def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
     """The plan for bounds of values that are chosen from noisy counts.
 
+    Where nothing stands out from the noise, arguments keep the stand-ins that the plan was made with.
+
     Guarantee: ε-private with the plan's share for bounds, an equal part for each: a row is in one bin.
     Proof: docs/proofs/bounding.md, "Bounds that are found"
     """
@@ -252,7 +253,8 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
     bounding = ContributionBounding(query, ContributionBounds(rows), plan.unit.neighbours)
     estimated = plan.bounded.estimated_arguments
     share = plan.split.bounds / max(1, len(estimated))
-    bounds, beyond = {}, {}
+    bounds: dict[int, Bounds] = {}
+    beyond: dict[int, float | None] = {}
     for index in estimated:
         histogram = bounding.magnitude_histogram(index)
         noisy, noise = _release_histogram(plan.unit, engine, histogram, share)
@@ -261,11 +263,8 @@ def estimate_bounds(plan: Plan, engine: Engine) -> Plan:
         mean_noise = len(plan.bounded.aggregates) / float(plan.split.aggregates)
         interval = read_bounds(noisy / whole, float(noise.scale) / whole, mean_noise, plan.bounded.answers)
         if interval is None:
-            raise Refused(
-                f"no bounds could be estimated for {plan.query.arguments[index].name}",
-                why="there are too few values for so small an epsilon; what was charged stays charged",
-                fix="declare the bounds, or ask with a larger epsilon",
-            )
+            beyond[index] = None  # what is computed from it is NULL
+            continue
         bounds[index] = interval
         beyond[index] = estimate_beyond(noisy / whole, float(noise.scale) / whole, interval)
     return replace(plan.with_value_bounds(bounds), shares_beyond=beyond)

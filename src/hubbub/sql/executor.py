@@ -191,6 +191,7 @@ class SelectedAggregate(ReleasedAggregate):
         return Estimate(plain.value, low, high)
 
 
+_COUNTED = frozenset({"count", "units", "distinct"})
 _NULL_IF_EMPTY = frozenset(
     {"mean", "variance", "deviation", "covariance", "correlation", "slope", "quantile"}
 )
@@ -234,12 +235,14 @@ def make_columns(
         counts = (
             estimate(beside, confidence).value for beside in _counts_beside(plan.query.aggregates, index)
         )
-        empty = np.logical_or.reduce([count <= 0 for count in counts])
+        empty = np.logical_or.reduce([count <= 0 for count in counts]) | _lacks_bounds(plan, index)
         if index in sources:
             empty |= sources[index].may_be_empty(index, is_grouped=bool(plan.query.keys))
         return _null_where(estimated, empty) if np.any(empty) else estimated
 
     def ratio(top: Affine, bottom: Affine, confidence: Fraction) -> Estimate | None:
+        if None in plan.shares_beyond.values():
+            return None  # one of the two may be NULL
         estimates = (each.estimate_ratio((top, bottom), confidence) for each in released)
         return next((each for each in estimates if each is not None), None)
 
@@ -274,6 +277,15 @@ def _unbounded_where(estimate: Estimate, where: NDArray[np.bool_]) -> Estimate:
 
 def _null_where(estimate: Estimate, where: NDArray[np.bool_]) -> Estimate:
     return replace(_unbounded_where(estimate, where), value=np.where(where, np.nan, estimate.value))
+
+
+def _lacks_bounds(plan: Plan, index: int) -> bool:
+    """True if an aggregate call takes values of which no bounds were found. Counts take none."""
+    call = plan.query.aggregates[index]
+    takes_values = call.per_group is None and call.kind.removeprefix("distinct ") not in _COUNTED
+    return takes_values and any(
+        place in plan.shares_beyond and plan.shares_beyond[place] is None for place in call.arguments
+    )
 
 
 def _counts_beside(calls: Sequence[AggregateCall], index: int) -> list[int]:

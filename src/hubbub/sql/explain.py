@@ -420,13 +420,19 @@ def _describe_mechanism(each: "PlannedAggregate") -> str:
     return f"{type(each.noise).__name__} noise of scale {scale} (rows or units{fine})"
 
 
+_NO_BOUNDS = (
+    "no bounds stand out from the noise, so its answers are NULL: there are too few values for so small an "
+    "epsilon; declare the bounds, or ask with a larger epsilon"
+)
+
+
 def _label_beyond(plan: "Plan") -> dict[str, Any]:
     """Estimates of the values that estimated bounds cut off."""
     shares = {
-        plan.query.arguments[
-            index
-        ].name: f"an estimated {format_percent(share, 2)} of the sum of all sizes is beyond "
-        "the bounds (estimate, not part of the interval)"
+        plan.query.arguments[index].name: _NO_BOUNDS
+        if share is None
+        else f"an estimated {format_percent(share, 2)} of the sum of all sizes is beyond the bounds "
+        "(estimate, not part of the interval)"
         for index, share in plan.shares_beyond.items()
     }
     return {"values beyond bounds": shares} if shares else {}

@@ -156,8 +156,10 @@ class Plan:
     """Contribution bounds that were chosen from noisy histograms."""
     too_noisy: tuple[str, ...] = field(default=(), compare=False)
     """Rows or groups, where a histogram that was released before is too noisy for this ε."""
-    shares_beyond: Mapping[int, float] = field(default_factory=dict, compare=False)
-    """By argument with bounds that were found, an estimate of the share of all sizes beyond them."""
+    shares_beyond: Mapping[int, float | None] = field(default_factory=dict, compare=False)
+    """By argument with bounds that were searched, an estimate of the share of all sizes beyond them; None if
+    none were found: then what takes its values is NULL.
+    """
     conditions: Mapping[str, Conditions] = field(default_factory=dict, compare=False)
     """Which rows its contributions are counted over, so that a limit that was found is used again."""
     choice: tuple[str, tuple[tuple[str, float], ...]] | None = field(default=None, compare=False)
