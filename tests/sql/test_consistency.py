@@ -206,9 +206,8 @@ def test_unadjustable_results_are_refused():
     for bad in ([np.nan, 1.0], [np.inf, 1.0]):
         with refused(InvalidInput, match="NULL"):
             Result((column("n", bad),), {}).consistent()
-    for half in (np.inf, 0.0):
-        with refused(InvalidInput, match="NULL"):
-            Result((column("n", [1.0, 2.0], half),), {}).consistent()
+    with refused(InvalidInput, match="NULL"):
+        Result((column("n", [1.0, 2.0], np.inf),), {}).consistent()
     with refused(InvalidInput, match="already"):
         parts.consistent().consistent()
     for totals in (parts, keyed(["x"], [("a",)], [1.0])):
@@ -249,3 +248,17 @@ def test_answers_that_do_not_add_up_are_refused():
         assert sum(parts.consistent()["n_consistent"]) == pytest.approx(60, abs=20)
         with refused(InvalidInput, match="numbers of units"):
             parts.consistent_with([total])
+
+
+def test_counts_whose_intervals_are_one_integer_are_consistent_too():
+    """With ε = 5 the noise of a row is 0 with 98.7 %: such counts were refused, after they were paid for.
+
+    A key with ten rows is not shown with a chance of e^-30.
+    """
+    rows = pd.DataFrame({"g": ["a", "b", "c"] * 10})
+    data = hb.open(rows, table="t", unit=hb.Unit.row())
+    parts = data.sql("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=5, delta=1e-5).run().value
+    answers = parts.to_dict()
+    assert len(parts) == 3
+    assert answers["n_low"] == answers["n"] == answers["n_high"]
+    assert parts.consistent("n")["n_consistent"] == answers["n"]

@@ -347,9 +347,10 @@ def _noisy_column(table: Result, column: str | None) -> tuple[str, NDArray[np.fl
     values = np.asarray(cells.values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         half = (np.asarray(cells.high, dtype=np.float64) - np.asarray(cells.low, dtype=np.float64)) / 2
-    if not (np.isfinite(values).all() and np.isfinite(half).all() and (half > 0).all()):
+    half = np.where(half == 0, 0.5, half)  # of a count that noise hardly moves: it is rounded all the same
+    if not (np.isfinite(values).all() and np.isfinite(half).all()):
         raise InvalidInput(
-            "an answer of the column is NULL, or its interval is unbounded or empty",
+            "an answer of the column is NULL, or its interval is unbounded",
             why="it cannot be weighed against the others",
             fix="filter such rows out by HAVING first",
         )
