@@ -161,3 +161,39 @@ def test_rows_of_a_synopsis_with_too_many_connected_rules_are_refused():
     with pytest.raises(hb.HubbubError, match="connect columns"):
         synopsis.synthetic(10)
     assert np.isfinite(synopsis.table("c0")["n"]).all()
+
+
+def open_many_cells(tables):
+    """A column for each number of categories, and numbers x and y without cuts."""
+    connection = duckdb.connect()
+    listed = ", ".join(f"'{name}' || (i % {min(size, 64)}) AS {name}" for name, size in tables.items())
+    connection.execute(
+        f"CREATE TABLE t AS SELECT {listed}, i * 7 % 101 * 1.0 AS x, i * 11 % 101 * 1.0 AS y "
+        "FROM range(2000) r(i)"
+    )
+    keys = {name: [f"{name}{place}" for place in range(size)] for name, size in tables.items()}
+    return hb.open(
+        connection, table="t", unit=hb.Unit.row(), keys=keys, bounds={"x": (0, 100), "y": (0, 100)}
+    )
+
+
+@pytest.mark.slow
+def test_a_rule_about_categories_and_a_number_without_cuts_is_no_failure_after_the_charge():
+    """The grid on which bins are found has 2,048 cells, and the rule was looked at in all of its cells."""
+    data = open_many_cells({"a": 260, "b": 130})
+    plan = data.plan_synthesis(
+        epsilon=1, delta=1e-6, columns=["a", "b", "x"], impossible=["a = 'a1' AND b = 'b1' AND x < 5"]
+    )
+    rows = plan.run().value.synthetic(2000).to_pandas()
+    assert not ((rows["a"] == "a1") & (rows["b"] == "b1") & (rows["x"] < 5)).any()
+
+
+def test_rules_about_computed_columns_with_too_many_cells_are_refused_before_anything_is_charged():
+    """A computed column is in no model, so its cells did not count until bins were found."""
+    data = open_many_cells({"s": 64, "z": 60_000, "c": 8})
+    function = {"of": "s", "table": {f"s{place}": f"z{place}" for place in range(64)}}
+    with pytest.raises(InvalidInput, match="connect columns"):
+        data.plan_synthesis(
+            epsilon=1, delta=1e-6, functions={"z": function},
+            impossible=["z = 'z1' AND c = 'c1' AND x < 5 AND y < 5"],
+        )  # fmt: skip

@@ -21,6 +21,7 @@ from hubbub.errors import InvalidInput
 
 __all__ = [
     "MAX_CELLS",
+    "MAX_MASK_CELLS",
     "OTHER",
     "Column",
     "ColumnKind",
@@ -35,7 +36,8 @@ __all__ = [
 
 MAX_CELLS = 1 << 16
 """The maximum number of cells of one column."""
-_MAX_MASK_CELLS, _MAX_MASK_COLUMNS = 1 << 26, 32
+MAX_MASK_CELLS, _MAX_MASK_COLUMNS = 1 << 26, 32
+"""Of a table of which it is computed what rules and functions leave possible."""
 _EPOCH = date(1970, 1, 1)
 _EXACT = 1 << 53
 
@@ -483,10 +485,10 @@ class Domain:
 
     def mask(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """True for the cells of a table that are possible under all rules and functions about its columns."""
-        if self.cells(names) > _MAX_MASK_CELLS or len(names) > _MAX_MASK_COLUMNS:
+        if self.cells(names) > MAX_MASK_CELLS or len(names) > _MAX_MASK_COLUMNS:
             raise InvalidInput(
                 f"a rule or a function connects {len(names)} columns to a table of {self.cells(names)} cells",
-                why=f"which of them are possible is computed for at most {_MAX_MASK_CELLS}",
+                why=f"which of them are possible is computed for at most {MAX_MASK_CELLS}",
                 fix="declare rules about fewer columns, or coarser categories",
             )
         possible = np.ones(self.shape(names), dtype=bool)

@@ -30,7 +30,7 @@ from hubbub.synthesis.binning import (
     prefix_sensitivity,
 )
 from hubbub.synthesis.counting import Counts, Integers, bound_table, table_sensitivity
-from hubbub.synthesis.domain import Column, Domain
+from hubbub.synthesis.domain import MAX_MASK_CELLS, Column, Domain
 from hubbub.synthesis.graphical_model import GraphicalModel, Reals, Target
 from hubbub.synthesis.junction_tree import Variables, count_cells
 from hubbub.synthesis.modelled_columns import ModelledColumns, ModelledTables, choose_columns
@@ -123,7 +123,11 @@ def check_domain(domain: Domain) -> None:
     columns = choose_columns(prepared)
     masks = columns.masks()
     cells = count_cells(_largest_sizes(columns, _MIN_BINS), [mask.variables for mask in masks])
-    if cells > Schedule.of(columns=1, has_focus=False, strength=_REFERENCE).max_cells:
+    most = Schedule.of(columns=1, has_focus=False, strength=_REFERENCE).max_cells
+    if cells <= most:
+        # A column that is computed is in no model, but its cells are looked at.
+        cells, most = _most_rule_cells(prepared, _MIN_BINS), MAX_MASK_CELLS
+    if cells > most:
         raise InvalidInput(
             f"the rules connect columns to tables of up to {cells} cells",
             why="all columns of connected rules are modelled together",
@@ -177,6 +181,12 @@ def _check_residual(counts: Counts, budget: ReleaseBudget, cells: int, share: Fr
 def _largest_sizes(columns: ModelledColumns, bins: int) -> list[int]:
     """The most cells that each modelled column may have, if about this many bins are found."""
     return [_most_cells(columns.domain.column(name), bins) for name in columns.names]
+
+
+def _most_rule_cells(domain: Domain, bins: int) -> int:
+    """The most cells that the columns of one rule may have together, if about this many bins are found."""
+    tables = (map(domain.column, rule.columns) for rule in domain.rules)
+    return max((math.prod(_most_cells(column, bins) for column in table) for table in tables), default=0)
 
 
 def _most_cells(column: Column, bins: int) -> int:
@@ -290,11 +300,13 @@ class _Synthesis:
 
     def _bins_of_ruled_columns(self) -> dict[str, int]:
         """The number of bins of columns in rules, so few that these fit the cap on cells."""
-        columns = choose_columns(self._counts.domain)
+        domain = self._counts.domain
+        columns = choose_columns(domain)
         tables = [mask.variables for mask in columns.masks()]
         bins = self._schedule.bins
-        while (
-            bins > _MIN_BINS and count_cells(_largest_sizes(columns, bins), tables) > self._schedule.max_cells
+        while bins > _MIN_BINS and (
+            count_cells(_largest_sizes(columns, bins), tables) > self._schedule.max_cells
+            or _most_rule_cells(domain, bins) > MAX_MASK_CELLS
         ):
             bins -= 1
         return {columns.names[variable]: bins for table in tables for variable in table}
