@@ -1,5 +1,7 @@
 """Declared rules and functions hold for every synthetic row, or are refused before anything is charged."""
 
+import tracemalloc
+
 import duckdb
 import numpy as np
 import pytest
@@ -197,3 +199,26 @@ def test_rules_about_computed_columns_with_too_many_cells_are_refused_before_any
             epsilon=1, delta=1e-6, functions={"z": function},
             impossible=["z = 'z1' AND c = 'c1' AND x < 5 AND y < 5"],
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_connected", [False, True], ids=["one code", "two codes"])
+def test_rules_about_functions_of_long_codes_are_planned_or_refused_in_little_memory(is_connected):
+    """The table of two functions of one code was made from that of the code with itself: 4e8 cells."""
+    size = 20_000
+    data = open_many_cells({"a": size, "b": size, "c": 2, "d": 2, "e": 2, "f": 2})
+    functions = {
+        name: {"of": code, "table": {f"{code}{place}": f"{name}{place // step % 2}" for place in range(size)}}
+        for name, code, step in (("c", "a", 1), ("d", "a", 2), ("e", "b", 1), ("f", "b", 2))
+    }
+    rules = ["c = 'c0' AND d = 'd1'", "e = 'e0' AND f = 'f1'"]
+    rules += ["c = 'c0' AND e = 'e0'"] * is_connected
+    tracemalloc.start()
+    try:
+        data.plan_synthesis(epsilon=1, delta=1e-6, columns=[*"abcdef"], functions=functions, impossible=rules)
+        is_refused = False
+    except InvalidInput as problem:
+        is_refused = "connect columns" in str(problem)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert is_refused == is_connected
+    assert peak < 3e8

@@ -6,6 +6,7 @@ within it by its noisy one-way table. Other columns of many values are merged: t
 table, become one cell.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hubbub.errors import InvalidInput
 from hubbub.synthesis.binning import Bins
 from hubbub.synthesis.counting import Counts, Integers
-from hubbub.synthesis.domain import Domain, Function
+from hubbub.synthesis.domain import MAX_MASK_CELLS, Domain, Function
 from hubbub.synthesis.graphical_model import Mask, Reals
 from hubbub.synthesis.junction_tree import Variables
 from hubbub.unit import Unit
@@ -132,33 +134,44 @@ class ModelledColumns:
 
     def masks(self) -> tuple[Mask, ...]:
         """The structural zeros, as tables of the modelled columns."""
-        sources = {each.target: each for each in self.computed}
-        masks = []
-        for names in self._rule_tables():
-            possible = self.domain.mask(names)
-            columns = list(names)
-            for axis in range(len(columns)):
-                # A rule about a computed column is one about its source.
-                while columns[axis] in sources:
-                    function = sources[columns[axis]]
-                    possible = np.take(possible, np.array(function.table), axis=axis)
-                    columns[axis] = function.source
-            masks.append(self._to_mask(columns, possible))
-        masks += [self._to_mask([each.target], _find_values(each, self.domain)) for each in self.refined]
+        masks = [self._to_mask(names, self.domain.mask(names)) for names in self._rule_tables()]
+        masks += [self._to_mask((each.target,), _find_values(each, self.domain)) for each in self.refined]
         return tuple(mask for mask in masks if not mask.possible.all())
 
-    def _to_mask(self, columns: list[str], possible: NDArray[np.bool_]) -> Mask:
-        """Sort the axes; two columns that became one are its diagonal. Only then are values merged."""
-        distinct = sorted(set(columns), key=self.names.index)
-        letters = {name: at for at, name in enumerate(distinct)}
-        table = np.einsum(
-            possible.astype(np.int8), [letters[name] for name in columns], list(range(len(distinct)))
-        )
-        merged = table > 0
+    def _to_mask(self, names: tuple[str, ...], possible: NDArray[np.bool_]) -> Mask:
+        """The mask of the columns from which these are computed. Only then are values merged.
+
+        A rule about a computed column is one about its source: two columns that have one source are one.
+        """
+        origins = [self._find_origin(name) for name in names]
+        distinct = sorted({name for name, _ in origins}, key=self.names.index)
+        cells = math.prod(self.domain.column(name).size for name in distinct)
+        if cells > MAX_MASK_CELLS:
+            raise InvalidInput(
+                f"the rules connect columns to tables of up to {cells} cells",
+                why="a rule about a column that is computed is one about its source",
+                fix="declare fewer rules, or coarser categories",
+                parameter="rules",
+            )
+        axes = [distinct.index(name) for name, _ in origins]
+        index = [
+            values.reshape([-1 if place == axis else 1 for place in range(len(distinct))])
+            for axis, (_, values) in zip(axes, origins, strict=True)
+        ]
+        merged = np.asarray(possible[tuple(index)])
         for axis, name in enumerate(distinct):
             if name in self.mergings:
                 merged = _any_of_groups(merged, axis, self.mergings[name])
         return Mask(tuple(self.names.index(name) for name in distinct), merged)
+
+    def _find_origin(self, name: str) -> tuple[str, Integers]:
+        """The modelled column that a column is computed from, and the column's cell for each of its cells."""
+        sources = {each.target: each for each in self.computed}
+        values = np.arange(self.domain.column(name).size)
+        while name in sources:
+            function = sources[name]
+            name, values = function.source, values[list(function.table)]
+        return name, values
 
 
 def _find_values(function: Function, domain: Domain) -> NDArray[np.bool_]:
