@@ -242,6 +242,27 @@ def test_head_files_may_be_lost(path, content):
     assert len(path.with_name("visits.ledger.head").read_text().split()) == 4
 
 
+@pytest.mark.parametrize("is_beside", [True, False], ids=["beside", "in the state folder"])
+@pytest.mark.parametrize("kept", [0, 60, 130], ids=["empty", "half", "another's checksum"])
+def test_deleted_ledger_with_a_damaged_head_file_is_not_replaced_by_a_new_one(path, kept, is_beside):
+    # A machine that stops while the head is written keeps half of it, and has lost no ledger by that.
+    head = path.with_name("visits.ledger.head")
+    whole = head.read_bytes()
+    if is_beside:
+        forget(path)
+    for file in path.parent.iterdir():
+        file.unlink()
+    if not is_beside:
+        with pytest.raises(Refused, match="there was a ledger here") as refused:
+            Ledger.open(path)
+        head = Path(refused.value.fix.rpartition(", and ")[2])
+    head.write_bytes(whole[:kept] + b"0" * (len(whole) - kept) if kept else b"")
+    with pytest.raises(Refused, match="there was a ledger here"):
+        Ledger.open(path)
+    head.unlink()
+    spend(path, ALL)
+
+
 def test_head_that_is_half_written_is_read_again(path, monkeypatch):
     # A reader may see half of one write and half of the next: a number with the digest of another entry.
     note = path.with_name("visits.ledger.head")

@@ -185,6 +185,11 @@ class HeadFile:
         location = json.loads(here)
         return cls.in_user_folder(f"in-{location['cluster']}-{location['database']}")
 
+    @property
+    def exists(self) -> bool:
+        """True if a head was written here, though it may be damaged: there was a ledger."""
+        return self.path is not None and os.path.lexists(self.path)
+
     def read(self) -> KnownHead | None:
         """Return the head; None if there is none, or it cannot be read."""
         if self.path is None:

@@ -232,7 +232,7 @@ class PostgresStore:
         head_file = None
         if not (self._read_only or self._for_restore):
             head_file = HeadFile.of_database(connection.execute(LOCATION_QUERY).fetchone()[0])
-            head_file = None if head_file.read() is None else head_file
+            head_file = head_file if head_file.exists else None
         if connection.execute("SELECT to_regclass('hubbub.write_lock')").fetchone()[0] is None:
             if self._read_only:
                 raise InvalidInput(

@@ -261,8 +261,9 @@ class SQLiteStore:
 
     def _had_ledger(self) -> bool:
         """Return whether something here or in the user's state folder is left of a ledger at this path."""
-        heads = {*self.known_heads(), self._location_file.read()}
-        return heads != {None} or has_leftover_log(self.path)
+        # A damaged head file tells as much: half of a write that was interrupted is left of it.
+        head_files = (*self._head_files, self._location_file)
+        return any(each.exists for each in head_files) or has_leftover_log(self.path)
 
     def _refuse_links(self) -> None:
         """Refuse a file with two names: SQLite finds the log by the name, so charges would be lost."""
