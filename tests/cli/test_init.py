@@ -215,6 +215,23 @@ def test_init_asks_for_what_synopses_need():
     assert "Categories of day are selected privately" in plan.stdout
 
 
+def test_init_asks_for_bins_of_dates_and_keeps_booleans():
+    Path("people.csv").write_text("joined,member,note\n2024-02-01,true,a\n2024-12-30,false,b\n")
+    columns = ["row", "date", "", "boolean", "text", ""]
+    synopsis = ["soon", "2025-01-01:2024-01-01 : 2024-07-01", *[""] * 6]
+    out = run("init", "people.csv", "--synopsis", typed="\n".join([*columns, *synopsis, *[""] * 6]) + "\n")
+    assert out.code == 0, out.stderr
+    assert "there are not two dates" in out.stderr
+    (table,) = read_config(CONFIG_NAME).tables
+    assert table.synopsis == {
+        "columns": ["joined", "member"],
+        "cuts": {"joined": ["2024-01-01", "2024-07-01", "2025-01-01"]},
+    }
+    plan = run("synopsis", "people.csv", "--epsilon", "1", "--delta", "1e-6")
+    assert plan.code == 0, plan.stderr
+    assert "joined × member" in plan.stdout
+
+
 def test_init_writes_functions_of_columns():
     columns = ["patient", "text", "North,South", "text", "n,s", "text", ""]
     synopsis = ["", "", "", "", "", "cost of region: North=n, South=s", ""]

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -381,6 +382,15 @@ def _ask_synopsis(
             step = prompt.ask(question, "", _parse_step)
             steps.update({name: step} if step is not None else {})
     entries["steps"] = steps or None
+    cuts = {}
+    for name, kind in kinds.items():
+        if kind is Kind.DATE and name not in declared:
+            question = (
+                f"{name}: dates where bins begin, and where the last ends, such as 2024-01-01:2025-01-01?"
+            )
+            days = prompt.ask(question, "", _parse_days)
+            cuts.update({name: days} if days else {})
+    entries["cuts"] = cuts or None
     if unlisted:
         question = f"Columns with keys to select privately, of {', '.join(unlisted)}?"
         entries["private_keys"] = prompt.ask(question, "", parse_columns)
@@ -396,7 +406,12 @@ def _ask_synopsis(
     )  # fmt: skip
     entries["functions"] = dict(functions) if functions else None
     selected = entries.get("private_keys") or ()
-    used = [name for name in kinds if name in declared or name in selected]
+    # Of booleans the type says which values there are.
+    used = [
+        name
+        for name, kind in kinds.items()
+        if name in declared or name in selected or name in cuts or kind is Kind.BOOLEAN
+    ]
     if used and len(used) < len(kinds):
         entries = {"columns": used, **entries}
     return {name: value for name, value in entries.items() if value is not None}
@@ -408,6 +423,20 @@ def _ask_all(prompt: _Prompt, question: str, checked: Callable[[str], Any]) -> l
     while (answer := prompt.ask(question, "", checked)) is not None:
         answers.append(answer)
     return answers or None
+
+
+def _parse_days(text: str) -> list[str]:
+    try:
+        days = sorted({date.fromisoformat(day.strip()) for day in text.split(":")})
+    except ValueError:
+        days = []
+    if len(days) < 2:
+        raise InvalidInput(
+            "there are not two dates",
+            why="bins lie between them",
+            fix="write 2024-01-01:2025-01-01, or nothing",
+        )
+    return [day.isoformat() for day in days]
 
 
 def _parse_step(text: str) -> int | float:
