@@ -33,6 +33,19 @@ def test_any_sum_or_mean_selects_its_keys_without_epsilon_of_its_own(data, what)
     assert answers["g"] == ["g0", "g1", "g2"]
 
 
+@pytest.mark.parametrize("epsilon", [10**3, 10**8, 10**15, 10**18])
+def test_a_mean_at_an_enormous_epsilon_does_not_fail_after_its_charge(epsilon):
+    frame = pd.DataFrame({"g": ["a", "b"] * 1000, "x": [1.0, 2.0] * 1000})
+    with hb.open(frame, table="t", unit=hb.Unit.row(), bounds={"x": (0, 9)}) as rows:
+        plan = rows.sql(
+            "SELECT g, AVG(x) AS a FROM t GROUP BY g", epsilon=epsilon, delta=1e-6, allow_large_epsilon=True
+        )
+        answers = plan.run().value
+    assert answers["g"] == ["a", "b"]
+    # With noise of a hundredth on a count of 1000 it is further off with chance below e^-1000.
+    assert answers["a"] == pytest.approx([1, 2], abs=0.1)
+
+
 def test_a_mean_is_what_it_is_with_declared_keys(data):
     text = "SELECT g, AVG(x) AS a, SUM(x) AS s FROM t GROUP BY g"
     selected = data.sql(text, epsilon=10, delta=1e-9).run().value

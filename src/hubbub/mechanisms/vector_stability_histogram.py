@@ -30,6 +30,8 @@ __all__ = ["VectorStabilityHistogram"]
 
 _BITS, _MAX_TAIL_BITS = 160, 1200
 """A probability below 2^-1200 is rounded up to it."""
+_RAREST = Fraction(1, 1 << 990)
+"""Intervals are taken at 1 minus this at most: there are none within 2^-1000 of 1."""
 _MAX_PARTS = 64
 _EVEN, _RARE = Fraction(1, 2), Fraction(1, 2**10)
 """Probabilities of release by which intervals are widened, besides that of a key of total 1."""
@@ -282,8 +284,8 @@ class VectorStabilityHistogram(Mechanism):
 
 
 def _confidence(rare: Fraction) -> Fraction:
-    """Return 1 − rare, rounded up to few bits; but for what is rarer than 2^-1200, never 1."""
-    rare = max(rare, Fraction(1, 1 << _MAX_TAIL_BITS))
+    """Return 1 − rare, rounded up to few bits; what is rarer than 2^-990 counts as this much."""
+    rare = max(rare, _RAREST)
     bits = 20 + max(0, rare.denominator.bit_length() - rare.numerator.bit_length())
     least = max(1, math.floor(rare * (1 << bits)))
     return 1 - Fraction(least, 1 << bits)
