@@ -122,6 +122,16 @@ def test_a_limit_of_all_groups_cuts_nothing_and_costs_no_noise(connection):
     assert measured["limit"][1] <= 2
 
 
+def test_a_join_keeps_so_many_rows_of_a_unit_that_intervals_may_miss_the_exact_answer():
+    visits = pl.DataFrame({"who": [1] * 500, "visit": range(500)})
+    late = pl.DataFrame({"who": [1] * 500, "visit": range(499, 999)})
+    text = "SELECT COUNT(DISTINCT a.who) AS n FROM a JOIN b ON a.who = b.who AND a.visit = b.visit"
+    plan = hb.open({"a": visits, "b": late}, unit="who").sql(text, epsilon=1)
+    assert "before tables are joined a unit keeps at most" in str(plan)
+    label = plan.label()
+    assert label["interval covers"].startswith("the exact answer of the bounded query; what bounding changed")
+
+
 def test_label_says_that_totals_of_units_are_clamped(connection):
     text = "SELECT SUM(x, contribution_bounds_per_group => (0, 6)) AS s FROM t"
     label = open_data(connection).sql(text, epsilon=1).label()

@@ -154,7 +154,7 @@ class BoundedQuery:
         if not self.query.is_keyed:
             return True
         most, bounds = self.query.max_rows_per_unit, self.contribution_bounds
-        if self.estimates_limits:
+        if self.estimates_limits or self.query.rows_kept_for_join is not None:
             return False
         if self._only_units and self.counts_all_groups:
             return True
