@@ -255,7 +255,7 @@ def test_label_distinguishes_declared_and_estimated_bounds():
     assert label["bounds estimated privately"] == ["x"]
     low, high = (Fraction(end) for end in label["bounds"]["x"])
     assert low <= 16
-    assert 128 <= high <= 192  # some 3,600 rows are from 64 on, far above the noise
+    assert high >= 128  # some 3,600 rows are from 64 on, far above the noise
 
 
 def test_repr_is_one_line_and_html_a_small_table(data):
