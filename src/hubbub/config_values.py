@@ -15,6 +15,7 @@ __all__ = [
     "check_mappings",
     "drop_password",
     "find_key_kind",
+    "parse_key_lists",
     "parse_keys",
     "parse_kind",
     "read_key_texts",
@@ -155,3 +156,27 @@ def check_mappings(**arguments: object) -> None:
             fix="pass a dict with texts as its keys",
             parameter=name,
         )
+
+
+def parse_key_lists(by: object) -> list[list[str]]:
+    """Return lists of names, each once; a name alone stands for a list of it.
+
+    >>> parse_key_lists(["region", ("region", "reason"), "region"])
+    [['region'], ['region', 'reason']]
+    """
+    lists = [_list_of(each) for each in _list_of(by)]
+    if not all(each and all(isinstance(name, str) for name in each) for each in lists):
+        raise InvalidInput(
+            "by is not a list of names of columns, or of such lists",
+            why="groups are told apart by the values of columns",
+            fix='pass by=["region", ["region", "reason"]]',
+            parameter="by",
+        )
+    return [list(each) for each in dict.fromkeys(map(tuple, lists))]
+
+
+def _list_of(value: object) -> list[Any]:
+    """What a list or its like holds; anything else is a list of itself."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        return [value]
+    return list(value)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Self
 from hubbub.accounting import PrivacyLoss, refuse_large_epsilon
 from hubbub.accounting.budget import refuse_copy
 from hubbub.accounting.in_memory_account import InMemoryAccount
-from hubbub.config_values import check_mappings
+from hubbub.config_values import check_mappings, parse_key_lists
 from hubbub.engines.engine import Engine
 from hubbub.engines.schema import imply_kinds
 from hubbub.errors import HubbubError, InvalidInput, Refused, Unsupported
@@ -220,7 +220,7 @@ class Dataset(SynopsisPlanning):
         Args:
             plan: a plan with limits that are to be found, or are declared.
             always: use histograms however noisy they are.
-            until: use those that were paid for up to this entry of the ledger.
+            until: use those that were known up to this entry of the ledger.
         """
         bounded = plan.bounded
         if isinstance(self.account, LedgerAccount):
@@ -232,7 +232,7 @@ class Dataset(SynopsisPlanning):
             return estimate_cuts(plan, fitting)
         needed = {"rows": bounded.estimates_rows, "groups": bounded.estimates_groups}
         fitting = {kind: self._known.find(kind, plan.conditions[kind]) for kind in needed if needed[kind]}
-        known = {kind: [each for each in of if (each.entry or 0) <= until] for kind, of in fitting.items()}
+        known = {kind: [each for each in of if each.since <= until] for kind, of in fitting.items()}
         return use_known_limits(plan, known, always=always)
 
     def _answered_before(self, plan_until: Callable[..., AnyPlan]) -> AnyPlan:
@@ -263,7 +263,7 @@ class Dataset(SynopsisPlanning):
             for kind, conditions in part.conditions.items()
             for each in self._known.find(kind, conditions)
         ]
-        return [0, *sorted({each.entry or 0 for each in histograms} - {0})[:-1]] if histograms else []
+        return [0, *sorted({each.since for each in histograms} - {0})[:-1]] if histograms else []
 
     def _has_charge(self, plan: AnyPlan) -> bool:
         """True if this very question was charged on these rows, and its answer may be read here.
@@ -291,13 +291,13 @@ class Dataset(SynopsisPlanning):
             with suppress(HubbubError, ValueError, KeyError, TypeError):
                 stored = account.get_release(number) or ""
                 if '"histograms"' in stored:
-                    self._known.add(json.loads(stored)["label"], number)
+                    self._known.add(json.loads(stored)["label"], number, entry.number)
 
     def limits(
         self,
         *,
         epsilon: Number,
-        by: Sequence[str | Sequence[str]] = (),
+        by: str | Sequence[str | Sequence[str]] = (),
         table: str | None = None,
         keys: Mapping[str, Iterable[Any]] | None = None,
         allow_large_epsilon: bool = False,
@@ -334,8 +334,7 @@ class Dataset(SynopsisPlanning):
         name = table or next(each.name for each in self.tables.values() if not each.is_public)
         questions = []
         unused = dict(keys or {})
-        for columns in by:
-            names = [columns] if isinstance(columns, str) else list(columns)
+        for names in parse_key_lists(by):
             listed = ", ".join(map(_quote, names))
             text = f"SELECT {listed}, COUNT(*) AS n FROM {_quote(name)} GROUP BY {listed}"  # noqa: S608 - names are quoted
             own = {each: values for each, values in (keys or {}).items() if each in names}
@@ -375,7 +374,6 @@ class Dataset(SynopsisPlanning):
                 fingerprint=question,
             )
             released = Result.from_json(stored)
-            self._known.add(released.facts, charge.number)
             answers = replace(released, facts={**released.facts, **self._entry_facts(self.account, charge)})
         else:
             self.account.charge(what, loss, unit=self.unit)
@@ -461,18 +459,20 @@ class Dataset(SynopsisPlanning):
                 return execute_stream(plan, self._engine, pass_through_errors(progress), charged)
 
         stream = capture_outcome(run).get()
-        self._known.add(stream.facts, stream.facts.get("entry"))
+        entry = stream.facts.get("entry")
+        self._known.add(stream.facts, entry, entry or 0)
         return Release(
             stream, plan.loss, plan, self.unit, user_asserted=False, coordinates=plan.query.cells,
             post_processed=True,
         )  # fmt: skip
 
-    def _finish(self, plan: AnyPlan, tables: Sequence[Result], entry: int | None = None) -> Result:
-        """The result, computed from what was released, for the ledger's charge if there is one."""
+    def _finish(self, plan: AnyPlan, tables: Sequence[Result]) -> Result:
+        """The result, computed from what was released."""
         parts = plan.parts if isinstance(plan, CompositePlan) else (plan,)
         labelled = []
         for part, table in zip(parts, tables, strict=True):
-            self._known.add(table.facts, entry)
+            if not self.has_ledger:  # else they are read from it when the next query is planned
+                self._known.add(table.facts)
             is_exact = "EXACT" in table.facts
             facts = table.facts if is_exact else with_estimated_cuts(table.facts, part)
             labelled.append(replace(table, facts=facts))
@@ -497,7 +497,7 @@ class Dataset(SynopsisPlanning):
             key=key,
             fingerprint=question,
         )
-        answers = self._finish(plan, load_tables(plan, stored), charge.number)
+        answers = self._finish(plan, load_tables(plan, stored))
         return replace(answers, facts={**answers.facts, **self._entry_facts(account, charge)})
 
     def _charge_fields(self, plan: AnyPlan) -> dict[str, Any]:

@@ -286,6 +286,29 @@ def test_an_analyst_pays_once_for_limits_that_the_owner_measured(file, tmp_path)
 
 
 @pytest.mark.slow
+def test_a_question_keeps_its_answer_though_limits_were_seen_later(file, tmp_path):
+    """The owner's limits are older than her question, and she saw them after it: it was charged again."""
+    ledger, ada = tmp_path / "l.db", {"table": "t", "unit": "who", "analyst": "ada", "bounds": {"x": (0, 9)}}
+    question = "SELECT SUM(x) AS s FROM t"
+    with open_data(file, ledger) as data:
+        data.account.grant("ada", hb.Budget(9, 1e-5))
+        data.limits(epsilon=4)
+    with hb.open(file, ledger=ledger, **ada) as data:
+        data.limits(epsilon=1)
+        first = data.sql(question, epsilon=1)
+        assert [each.scale for each in first.found_limits] == [1]
+        answer = first.run().value.to_dict()
+        data.limits(epsilon=4)
+        left = data.account.remaining()
+        for reopened in (data, hb.open(file, ledger=ledger, **ada)):
+            again = reopened.sql(question, epsilon=1)
+            assert reopened.is_answered(again)
+            assert again.run().value.to_dict() == answer
+            assert [each.scale for each in reopened.sql(question, epsilon=2).found_limits] == [Fraction(1, 4)]
+        assert data.account.remaining() == left
+
+
+@pytest.mark.slow
 def test_an_error_is_kept_for_a_limit_that_was_measured(file):
     with open_data(file) as data:
         with pytest.raises(hb.Refused, match="estimated when the query runs"):
@@ -324,6 +347,18 @@ def test_an_analyst_does_not_read_a_histogram_from_the_answers_of_others(file, t
         theirs = bob.sql(question, epsilon=0.5, rows_per_unit=other).run().value.facts
         assert theirs["asked before"]
         assert "estimated" not in theirs["limits"]["rows"] + theirs["interval covers"]
+
+
+def test_keys_of_limits_are_names_or_lists_of_them(file):
+    with open_data(file) as data:
+        for by in ("g", ["g"], [("g",)], ["g", ["g"]]):
+            release = data.limits(epsilon=0.1, by=by)
+            assert release.value["contributions"] == ["rows per unit", 'groups per unit by "g"']
+        charged = len(data.account.receipts)
+        for by in (None, [1], [[]], ["g", None], {"g": ["g0"]}, 5, b"g"):
+            with refused(InvalidInput, "by is not a list of names of columns"):
+                data.limits(epsilon=0.1, by=by)
+        assert len(data.account.receipts) == charged == 4
 
 
 def test_row_units_have_no_limits(file):

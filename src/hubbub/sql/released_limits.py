@@ -66,6 +66,8 @@ class ContributionHistogram:
     """True if it was measured for later queries, not found for one."""
     entry: int | None = None
     """The ledger's charge that paid for it; its label does not hold it."""
+    since: int = 0
+    """The ledger's entry by which it became readable: later than the charge for one who views it later."""
 
     def to_dict(self) -> dict[str, Any]:
         """As a label holds it."""
@@ -98,10 +100,10 @@ class KnownHistograms:
     def __init__(self) -> None:
         self._histograms: dict[tuple[str, str, bool], list[ContributionHistogram]] = {}
 
-    def add(self, label: Mapping[str, Any], entry: int | None = None) -> None:
-        """Remember the histograms of a label, and the ledger's charge that paid for them."""
+    def add(self, label: Mapping[str, Any], entry: int | None = None, since: int = 0) -> None:
+        """Remember the histograms of a label, the ledger's charge that paid for them, and since when."""
         for histogram in read_histograms(label):
-            each = replace(histogram, entry=entry)
+            each = replace(histogram, entry=entry, since=since)
             same = self._histograms.setdefault((each.kind, each.conditions, each.is_measured), [])
             if all((each.counts, each.scale) != (known.counts, known.scale) for known in same):
                 same.append(each)
