@@ -2,6 +2,7 @@
 
 import math
 from datetime import date
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,9 +26,10 @@ COLUMNS = {
     "k": "DOUBLE",
 }
 DAYS = [to_number(date(2020, 1, 1)), to_number(date(2020, 7, 1)), to_number(date(2021, 1, 1))]
+QUOTED = "f'${x}\\n\"é"
 DOMAIN = Domain(
     (
-        Column.of_categories("sex", ["f", "m", None], has_other=True),
+        Column.of_categories("sex", [QUOTED, "m", None], has_other=True),
         Column.of_numbers("age", (0, 100), cuts=(18, 65), is_nullable=True),
         Column.of_numbers("day", (DAYS[0], DAYS[2]), cuts=[DAYS[1]], kind=ColumnKind.DATES, is_nullable=True),
         Column.of_categories("old", [False, True]),
@@ -42,7 +44,7 @@ def make_rows(count=300):
     return [
         (
             number % 70 if number % 13 else None,
-            ["f", "m", None, "x", ""][number * number % 5],
+            [QUOTED, "m", None, "x", ""][number * number % 5],
             AGES[number % len(AGES)],
             [None, date(2019, 1, 1), date(2020, 6, 30), date(2020, 7, 1), date(2030, 1, 1)][number % 5],
             number % 3 == 0 if number % 11 else None,
@@ -75,6 +77,11 @@ def test_tables_are_the_same_integers_everywhere(engine, unit, tables_in, monkey
         for names in TABLES:
             assert np.array_equal(result[names], exact[names]), names
         assert np.array_equal(counts.histogram("age", [5, 10, 90]), memory.histogram("age", [5, 10, 90]))
+        # As many cuts as where bins are found; some of them are values.
+        fine = [Fraction(cut, 20) - 3 for cut in range(2046)]
+        assert np.array_equal(counts.histogram("age", fine), memory.histogram("age", fine))
+        days = [Fraction(day) for day in range(int(DAYS[0]) + 1, int(DAYS[2]), 3)]
+        assert np.array_equal(counts.histogram("day", days), memory.histogram("day", days))
         assert exact[()].sum() > 0
         groups = {"sex": np.array([0, 1, 0, 1]), "k": np.array([1, 0, 1, 2])}
         merged, expected = counts.count_many(TABLES, groups), memory.count_many(TABLES, groups)

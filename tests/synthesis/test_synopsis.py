@@ -88,6 +88,7 @@ QUERIES = [
     "SELECT sex, AVG(age) AS n FROM people GROUP BY sex ORDER BY sex",
     "SELECT sex, SUM(age) AS n FROM people WHERE age > 80 GROUP BY sex ORDER BY sex",
     "SELECT COUNT(*) FILTER (WHERE works) / COUNT(*) AS n FROM people",
+    "SELECT region, COUNT(income) AS n FROM people GROUP BY region ORDER BY region",
 ]
 
 

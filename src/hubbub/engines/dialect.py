@@ -14,7 +14,9 @@ from sqlglot import exp
 from hubbub.errors import Unsupported
 
 __all__ = [
+    "BIN_INDEX",
     "INEXACT",
+    "KEY_PLACE",
     "Translations",
     "call",
     "is_portable",
@@ -43,6 +45,12 @@ _CHECKED_NODES = frozenset({
     exp.Translate, exp.Trim, exp.TryCast, exp.Tuple, exp.Union, exp.Var, exp.Where, exp.Window,
     exp.WindowSpec, exp.With,
 })  # fmt: skip
+BIN_INDEX = "BIN_INDEX"
+"""BIN_INDEX(x, end, …): how many of the sorted ends x is not below; for servers, which have no such function
+of one name. `x` is neither NULL nor NaN."""
+KEY_PLACE = "KEY_PLACE"
+"""KEY_PLACE(x, key, …): the place of the first key that x equals, from 0; NULL if there is none. For Spark,
+where each join with a list of keys takes tens of megabytes."""
 _DUCKDB_CALLS = {
     **dict.fromkeys(("LOG10", "LOG2"), "its last bit is not the same on every machine"),
     **dict.fromkeys(

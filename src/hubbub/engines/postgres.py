@@ -13,12 +13,13 @@ from typing import Any
 from sqlglot import exp
 
 from hubbub.engines.data_identity import DataIdentity
-from hubbub.engines.dialect import INEXACT, Translations, call, is_wide_integer, replace_types
+from hubbub.engines.dialect import BIN_INDEX, INEXACT, Translations, call, is_wide_integer, replace_types
 from hubbub.engines.engine import RETRY_HINT, KeySets, TableSource, table_changed
 from hubbub.engines.remote_engine import BATCH_ROWS, Relation, RemoteColumn, RemoteEngine, quoted_column
 from hubbub.engines.schema import Key, Kind, infer_kind, split_into_batches
 from hubbub.engines.total_functions import (
     BIGINT,
+    DOUBLE,
     MIN_DATETIME,
     SQL_TYPES,
     clamp_finite,
@@ -171,6 +172,11 @@ def _find_text(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_function(node: exp.Expr) -> exp.Expr:
+    if str(node.this) == BIN_INDEX:
+        value, *ends = node.expressions
+        kind = ends[0].args["to"] if isinstance(ends[0], exp.Cast) else DOUBLE
+        array = exp.Cast(this=exp.Array(expressions=ends), to=exp.DataType.build(f"{kind.sql()}[]"))
+        return call("WIDTH_BUCKET", value, array)
     if str(node.this).upper() != "HASH":
         return node
     parts = [part for part in node.expressions if not isinstance(part, exp.Collate)]  # all but the salt

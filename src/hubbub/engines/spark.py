@@ -19,7 +19,9 @@ from sqlglot import exp
 
 from hubbub.engines.data_identity import DataIdentity
 from hubbub.engines.dialect import (
+    BIN_INDEX,
     INEXACT,
+    KEY_PLACE,
     Translations,
     call,
     is_wide_integer,
@@ -179,7 +181,32 @@ def _truncate_timestamp(node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Add(this=exp.Cast(this=day, to=_TIMESTAMP.copy()), expression=interval))
 
 
+def _find_bin(value: exp.Expr, ends: Sequence[exp.Expr]) -> exp.Expr:
+    """Bisect an array of ends, padded to 2^k − 1: deep nests of conditions overflow the stack of Spark."""
+    steps = [1 << k for k in reversed(range(len(ends).bit_length()))]
+    padded = [*ends, *[ends[-1]] * (2 * steps[0] - 1 - len(ends))]
+    array = exp.Array(expressions=[end.copy() for end in padded])
+    at = exp.Add(this=exp.column("_before"), expression=exp.column("_step"))
+    is_below = exp.LT(this=value, expression=call("ELEMENT_AT", array, at))
+    body = exp.Case(ifs=[exp.If(this=is_below, true=exp.column("_before"))], default=at.copy())
+    bisected = call(
+        "AGGREGATE",
+        exp.Array(expressions=[exp.Literal.number(step) for step in steps]),
+        exp.Literal.number(0),
+        exp.Lambda(this=body, expressions=[exp.to_identifier("_before"), exp.to_identifier("_step")]),
+    )
+    return exp.Least(this=bisected, expressions=[exp.Literal.number(len(ends))], ignore_nulls=True)
+
+
 def _translate_function(node: exp.Expr) -> exp.Expr:
+    if str(node.this) == BIN_INDEX:
+        value, *ends = node.expressions
+        return _find_bin(value, ends)
+    if str(node.this) == KEY_PLACE:
+        value, *keys = node.expressions
+        zero, one = exp.Literal.number(0), exp.Literal.number(1)
+        place = call("ARRAY_POSITION", exp.Array(expressions=keys), value)
+        return exp.Paren(this=exp.Sub(this=exp.Nullif(this=place, expression=zero), expression=one))
     return call("XXHASH64", *node.expressions) if str(node.this).upper() == "HASH" else node
 
 

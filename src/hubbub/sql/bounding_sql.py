@@ -10,6 +10,7 @@ from functools import lru_cache
 import sqlglot
 from sqlglot import exp
 
+from hubbub.engines.dialect import BIN_INDEX
 from hubbub.engines.schema import UNIT
 from hubbub.sensitivity import MAX_MAGNITUDE, Sensitivity
 from hubbub.sql.complementary_parts import WEIGHT_BITS, Partition
@@ -18,6 +19,7 @@ from hubbub.unit import Neighbours
 __all__ = [
     "MAGNITUDES",
     "MAGNITUDE_ENDS",
+    "bin_call",
     "bin_index",
     "capped_weight",
     "capped_weights",
@@ -120,6 +122,14 @@ def bin_index(test: str, ends: Sequence[str], first: int = 0) -> str:
     half = len(ends) // 2
     before, behind = bin_index(test, ends[:half], first), bin_index(test, ends[half + 1 :], first + half + 1)
     return f"CASE WHEN {test} {ends[half]} THEN {before} ELSE {behind} END"
+
+
+def bin_call(value: str, ends: Sequence[str]) -> str:
+    """The number of sorted ends that a value is not below: for many ends, and servers, which look them up.
+
+    Each engine's dialect has it. A nest of conditions takes PostgreSQL long, and Spark fails to compile it.
+    """
+    return f"{BIN_INDEX}({', '.join([value, *ends])})"
 
 
 def clamped_sum(text: str) -> str:

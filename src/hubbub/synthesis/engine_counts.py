@@ -9,6 +9,7 @@ Proof: docs/proofs/bounding.md, "Weights by rows"
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from fractions import Fraction
 from functools import cached_property
 
@@ -16,11 +17,12 @@ import numpy as np
 import sqlglot
 from sqlglot import exp
 
+from hubbub.engines.dialect import KEY_PLACE
 from hubbub.engines.engine import Engine
 from hubbub.engines.schema import UNIT, Key, Kind
-from hubbub.engines.total_functions import format_double
+from hubbub.engines.total_functions import datetime_literal, format_double, number_literal, text_literal
 from hubbub.errors import InvalidInput
-from hubbub.sql.bounding_sql import bin_index, capped_weight, clamped_sum, clamped_total
+from hubbub.sql.bounding_sql import bin_call, bin_index, capped_weight, clamped_sum, clamped_total
 from hubbub.sql.complementary_parts import is_finite
 from hubbub.sql.query import Query
 from hubbub.synthesis.counting import WEIGHT_BITS, Integers, merge_shape
@@ -33,6 +35,9 @@ _MAX_SCAN_TABLES, _MAX_SCAN_CELLS = 64, 1 << 20
 MANY_TABLES, MAX_NUMBERED_TABLES = 512, 2048
 _MAX_SCAN_COLUMNS = 60
 """The columns of a table are one integer of 64 bits."""
+_MAX_NESTED_ENDS = 8
+_MAX_LISTED_KEYS = 256
+_LISTED_KINDS = {Kind.TEXT, Kind.NUMBER, Kind.BOOLEAN, Kind.DATE}
 _BLOCK_COLUMNS = 20
 _STAGE_COLUMNS = 24
 _GIVEN = "_given"
@@ -238,8 +243,14 @@ class EngineCounts:
         return {
             f"_keys{place}": column.categories
             for place, column in enumerate(self.domain.columns)
-            if not column.is_binned and column.categories
+            if not column.is_binned and column.categories and not self._is_listed(column)
         }
+
+    def _is_listed(self, column: Column) -> bool:
+        """True if a column's categories are written into the statement, and not joined as a table."""
+        kind = self.query.keys[self.domain.index(column.name)].kind
+        is_short = len(column.categories) <= _MAX_LISTED_KEYS and kind in _LISTED_KINDS
+        return self.engine.dialect == "spark" and is_short
 
     def _cell(self, place: int, source: str) -> str:
         """SQL for the cell of a row in one column; −1 outside the domain."""
@@ -247,13 +258,18 @@ class EngineCounts:
         null = -1 if column.null_cell is None else column.null_cell
         other = -1 if column.other_cell is None else column.other_cell
         if not column.is_binned:
-            code = f"COALESCE(_keys{place}.place, {other})" if column.categories else str(other)
+            code = f"_keys{place}.place"
+            if self._is_listed(column):
+                code = f"{KEY_PLACE}({', '.join([key, *map(_key_literal, column.categories)])})"
+            code = f"COALESCE({code}, {other})" if column.categories else str(other)
             missing = f"{key} IS NULL"
             if self.query.keys[place].kind is Kind.NUMBER:
                 missing = f"NOT ({is_finite(key)}) OR {missing}"
             return f"CASE WHEN {missing} THEN {null} ELSE {code} END"
         # Values below the first cut or above the last one are in the outer bins.
-        index = bin_index(f"{key} <", [_literal(column, cut) for cut in column.cuts])
+        ends = [_literal(column, cut) for cut in column.cuts]
+        is_nested = self.engine.dialect == "duckdb" or len(ends) <= _MAX_NESTED_ENDS
+        index = bin_index(f"{key} <", ends) if is_nested else bin_call(key, ends)
         present = is_finite(key) if column.kind is ColumnKind.NUMBERS else f"{key} IS NOT NULL"
         return f"CASE WHEN {present} THEN {index} ELSE {null} END"
 
@@ -301,6 +317,20 @@ def _largest(tables: Sequence[Names]) -> dict[Names, Names]:
     if () in result:
         result[()] = min((names for names in result if names), key=len, default=())
     return result
+
+
+def _key_literal(key: Key) -> str:
+    node: exp.Expr
+    if isinstance(key, str):
+        node = text_literal(key)
+    elif isinstance(key, bool):
+        node = exp.Boolean(this=key)
+    elif isinstance(key, date):
+        node = datetime_literal(key)
+    else:
+        assert key is not None
+        node = number_literal(key)
+    return node.sql("duckdb")
 
 
 def _literal(column: Column, cut: Fraction) -> str:

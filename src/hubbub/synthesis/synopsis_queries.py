@@ -245,14 +245,15 @@ class _Functions:
             if not call.arguments:
                 self.parts.append((self._add(np.ones(cells.shape)), None))
                 continue
-            values = cells.by_cell(
-                cells.column(f"kx{call.arguments[0]}").tolist(), is_summed=call.kind in {"sum", "mean"}
-            )
-            present = np.array([value is not None for value in values], dtype=np.float64)
-            numbers = np.array([_number(value) for value in values])
+            points = cells.column(f"kx{call.arguments[0]}")
+            # A count needs no value: the values of a bin may differ, if all or none of them are NULL.
+            is_present = cells.by_cell([value is not None for value in points.tolist()])
+            present = np.array(is_present, dtype=np.float64)
             if call.kind == "count":
                 self.parts.append((self._add(present.reshape(cells.shape)), None))
                 continue
+            values = cells.by_cell(points.tolist(), is_summed=True)
+            numbers = np.array([_number(value) for value in values])
             total = self._add(numbers.reshape(cells.shape))
             divisor = self._add(present.reshape(cells.shape)) if call.kind == "mean" else None
             self.parts.append((total, divisor))
