@@ -284,7 +284,7 @@ def test_columns_without_consistent_answers_are_refused_before_the_charge(more):
         ("SELECT COUNT(*) AS n, SUM(age) AS n_consistent FROM visits", "an output n_consistent"),
     ],
 )
-def test_what_consistent_answers_need_is_known_before_the_charge(text, match):
+def test_consistent_answers_that_cannot_be_are_refused_before_the_charge(text, match):
     """These were charged and shown first, and refused then."""
     words = ("visits.parquet", text, "--unit", "patient", "--epsilon", "1", "--rows-per-unit", "5")
     more = KEYS if "region" in text else ("--bounds", "age=0:120")

@@ -250,7 +250,7 @@ def test_answers_that_do_not_add_up_are_refused():
             parts.consistent_with([total])
 
 
-def test_counts_whose_intervals_are_one_integer_are_consistent_too():
+def test_counts_with_intervals_of_one_integer_are_consistent_too():
     """With ε = 5 the noise of a row is 0 with 98.7 %: such counts were refused, after they were paid for.
 
     A key with ten rows is not shown with a chance of e^-30.

@@ -445,9 +445,9 @@ def test_errors_are_those_of_the_renamed_column(rows, text, kinds):
             zip(("count", "sum"), (text for _, text in data.sql(inner, epsilon=1).errors), strict=True)
         )
         plan = data.sql(text.format(inner), epsilon=1)
-        shown = {output.name: error for output, error in plan.errors}
-        assert {name: shown[name] for name in kinds} == {name: parts[kind] for name, kind in kinds.items()}
-        assert all("without an interval" in shown[name] for name in shown.keys() - kinds)
+        errors = {output.name: error for output, error in plan.errors}
+        assert {name: errors[name] for name in kinds} == {name: parts[kind] for name, kind in kinds.items()}
+        assert all("without an interval" in errors[name] for name in errors.keys() - kinds)
         answers = plan.run().value
         assert answers.facts["answers"] == plan.label()["answers"] == kinds
         assert (answers.facts["interval covers"] is None) == (not kinds)
