@@ -48,6 +48,21 @@ def test_gaussian_noise_is_taken_where_it_is_smaller(data):
     assert ratio > 1
 
 
+def test_the_threshold_of_private_keys_counts_where_noise_is_chosen():
+    """Noise that is a fifth smaller does not make up for keys that need nearly twice as many units."""
+    rows = pd.DataFrame({"who": np.repeat(np.arange(400), 8), "g": np.arange(3200) % 60})
+    data = hb.open(rows, table="t", unit="who")
+    plan = data.sql(UNITS, epsilon=1, delta=1e-6, groups_per_unit=8)
+    laplace = data.sql(UNITS, epsilon=1, delta=1e-6, groups_per_unit=4)
+    assert plan.is_gaussian
+    assert not laplace.is_gaussian
+    # Twice the groups, but hardly a larger threshold; with Laplace noise it would be twice as large.
+    assert plan.stability_histogram.threshold < 1.3 * laplace.stability_histogram.threshold
+    assert "(with the threshold of keys)" in plan.explain()
+    # While the limit is open, it may be one group, where Gaussian noise is four times as wide.
+    assert not data.sql(UNITS, epsilon=1, delta=1e-6).is_gaussian
+
+
 def test_weights_by_rows_or_groups_are_chosen_by_declared_limits(data):
     rows = data.sql(TEXT, epsilon=1, rows_per_unit=8, groups_per_unit=8, rows_per_group=2)
     assert rows.aggregates[0].bounded.rule == "Weights by rows"

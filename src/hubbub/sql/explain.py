@@ -280,7 +280,10 @@ def explain_plan(plan: "Plan") -> str:
     if plan.choice is not None:
         name, others = plan.choice
         worse = "; ".join(f"{other} {ratio:.3g}" for other, ratio in others)
-        lines.append(f"chosen: {name}, of the least expected error; that of others, as a multiple: {worse}")
+        counted = " (with the threshold of keys)" if plan.counts_threshold else ""
+        lines.append(
+            f"chosen: {name}, of the least expected error{counted}; that of others, as a multiple: {worse}"
+        )
     return "\n".join([render_plan(plan), *map(escape, lines)])
 
 

@@ -276,6 +276,14 @@ class Plan:
             population=self.population,
         )
 
+    @property
+    def counts_threshold(self) -> bool:
+        """True if noise is chosen by the threshold of keys, too: while a limit is open, by the noise alone.
+
+        The limit that is found may be small, where Laplace noise is much smaller than Gaussian noise.
+        """
+        return self.selecting is not None and not self.bounded.estimates_limits
+
     @cached_property
     def partition_selection(self) -> TruncatedGeometricSelection | GaussianPartitionSelection | None:
         """Selects the group keys, where they are not public and no noisy count selects them."""

@@ -59,9 +59,13 @@ def choose_plan(candidates: Sequence[tuple[str, "Plan"]], use_limits: Callable[[
 
 
 def _expected_error(plan: "Plan") -> float:
-    """The mean of |noise| in rows or units; of quantiles that are selected, how far one unit moves counts."""
+    """The mean of |noise| in rows or units; of quantiles that are selected, how far one unit moves counts.
+
+    Where a noisy count selects the keys its threshold is one more of them: what is below is not shown at all.
+    """
     try:
         aggregates = plan.aggregates
+        selection = plan.stability_histogram if plan.counts_threshold else None
     except Unsupported:  # noise too wide to be sampled; if all are, the plan that is chosen is refused
         return math.inf
     logs = []
@@ -71,6 +75,8 @@ def _expected_error(plan: "Plan") -> float:
             steps = each.noise.expected_error
         # A huge ε leaves an error of 0.
         logs.append(math.log(max(steps * float(each.bounded.step), sys.float_info.min)))
+    if selection is not None and plan.selecting is not None:
+        logs.append(math.log(float(selection.threshold * plan.selecting.bounded.step)))
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
