@@ -454,6 +454,14 @@ def test_columns_of_tables_are_named_in_any_case():
     assert synopsis.table("AGE").to_dict() == synopsis.table("age").to_dict()
 
 
+def test_table_is_drawn_by_its_columns_and_not_by_its_errors(precise, tmp_path):
+    path = tmp_path / "table.html"
+    precise[1].table("region", "sex").write(str(path))
+    page = path.read_text(encoding="utf-8")
+    assert "n by region, sex<" in page
+    assert "sd</th>" in page
+
+
 def test_no_two_cells_have_the_same_name():
     connection = duckdb.connect()
     connection.execute(

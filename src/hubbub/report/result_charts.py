@@ -118,9 +118,13 @@ class _Panel:
         return _draw_bars(self, self.keys, None)
 
 
+def _find_keys(answers: "Result") -> "list[ResultColumn]":
+    return [each for each in answers.columns if each.is_key]
+
+
 def _make_panels(answers: "Result", column: "ResultColumn") -> list[tuple[str, float]]:
     """One panel, or one for each value of a key that is too much for one; these have one scale."""
-    keys = [each for each in answers.columns if each.low is None and not each.is_integer]
+    keys = _find_keys(answers)
     title, about = _title(answers, column)
     finite = [end for end in np.concatenate([column.values, column.low, column.high]) if math.isfinite(end)]
     low, high = min([0.0, *finite]), max([0.0, *finite])
@@ -177,7 +181,7 @@ def _split_rows(key: "ResultColumn") -> dict[str, list[int]]:
 
 def _title(answers: "Result", column: "ResultColumn") -> tuple[str, str]:
     """What is drawn, by what; and below it the kind of its intervals and its price."""
-    keys = [each.name for each in answers.columns if each.low is None and not each.is_integer]
+    keys = [each.name for each in _find_keys(answers)]
     title = escape(column.name + (f" by {', '.join(keys)}" if keys else ""))
     facts = answers.facts
     has_price = {"epsilon", "unit"} <= set(facts)

@@ -280,7 +280,7 @@ def render_html(result: "Result", cost: Sequence[str] = ()) -> str:
 
 def title_of(result: "Result") -> str:
     """Return what the table is of: its answers, by its keys."""
-    keys = [column.name for column in result.columns if column.low is None and not column.is_integer]
+    keys = [column.name for column in result.columns if column.is_key]
     answers = [column.name for column in result.columns if column.low is not None or column.is_integer]
     return (", ".join(answers) or "keys") + (f" by {', '.join(keys)}" if keys and answers else "")
 

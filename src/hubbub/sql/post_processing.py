@@ -55,6 +55,13 @@ class ResultColumn:
     """As it was planned, whatever the values are; None where nothing was."""
     is_integer: bool = False
     """True for counts, as it was planned: then values and finite ends are integers, held as doubles."""
+    is_error: bool = False
+    """True for standard deviations of another column: nothing is grouped by them."""
+
+    @property
+    def is_key(self) -> bool:
+        """True for group keys, and for values without an interval that are neither counts nor errors."""
+        return self.low is None and not self.is_integer and not self.is_error
 
 
 @dataclass(frozen=True)

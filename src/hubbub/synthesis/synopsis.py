@@ -119,8 +119,9 @@ class Synopsis:
         sd = np.full(values.size, self.measured.standard_deviation(columns))
         estimate = interval(values, sd**2, confidence, self.measured.deviations)
         counts = ResultColumn(_free_name("n", columns), values, estimate.low, estimate.high, Kind.NUMBER)
+        error = ResultColumn(_free_name("sd", columns), sd, kind=Kind.NUMBER, is_error=True)
         return Result(
-            (*labels, counts, ResultColumn(_free_name("sd", columns), sd, kind=Kind.NUMBER)),
+            (*labels, counts, error),
             {**self.facts, "confidence": float(Fraction(str(confidence)))},
         )
 
