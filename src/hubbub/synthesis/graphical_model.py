@@ -33,7 +33,7 @@ _NEWTON_STEPS = 6
 _CELLS_PER_PASS = 700_000
 """Tables of all pairs are computed for a part of the columns at a time, in models with more cells."""
 _CELLS_PER_STEP = 300_000
-"""Rows of a message are passed on some at a time, in arrays of at most so many cells."""
+"""Rows of a message are passed on some at a time, in arrays of at most this number of cells."""
 _TINY = 1e-280
 
 
