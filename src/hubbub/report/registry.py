@@ -127,7 +127,7 @@ def guarantees(facts: Mapping[str, Any], about: Mapping[str, str] | None = None)
         "privacy parameters": _parameters(facts),
         "unit of privacy": f"{facts['unit']}; neighbours: {facts['neighbours']}",
         "correctness": "Mechanisms and sensitivities have proofs and tests; figures round up.",
-        "utility": "Answers have intervals, said before they are asked for and with them; synthetic rows have none.",
+        "utility": "Answers have intervals, said beforehand and with them; synthetic rows have none.",
         "bias": statements["bias"],
         "query model": "Interactive: questions may depend on answers; one filter bounds all of them.",
         "trust model": "Central: the curator and the machine are trusted; analysts and readers are not.",
