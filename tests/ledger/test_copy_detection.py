@@ -243,8 +243,8 @@ def test_head_files_may_be_lost(path, content):
 
 
 @pytest.mark.parametrize("is_beside", [True, False], ids=["beside", "in the state folder"])
-@pytest.mark.parametrize("kept", [0, 60, 130], ids=["empty", "half", "another's checksum"])
-def test_deleted_ledger_with_a_damaged_head_file_is_not_replaced_by_a_new_one(path, kept, is_beside):
+@pytest.mark.parametrize("length", [0, 60, 130], ids=["empty", "half", "another's checksum"])
+def test_deleted_ledger_with_a_damaged_head_file_is_not_replaced_by_a_new_one(path, length, is_beside):
     # A machine that stops while the head is written keeps half of it, and has lost no ledger by that.
     head = path.with_name("visits.ledger.head")
     whole = head.read_bytes()
@@ -256,7 +256,7 @@ def test_deleted_ledger_with_a_damaged_head_file_is_not_replaced_by_a_new_one(pa
         with pytest.raises(Refused, match="there was a ledger here") as refused:
             Ledger.open(path)
         head = Path(refused.value.fix.rpartition(", and ")[2])
-    head.write_bytes(whole[:kept] + b"0" * (len(whole) - kept) if kept else b"")
+    head.write_bytes(whole[:length] + b"0" * (len(whole) - length) if length else b"")
     with pytest.raises(Refused, match="there was a ledger here"):
         Ledger.open(path)
     head.unlink()

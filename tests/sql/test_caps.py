@@ -122,7 +122,7 @@ def test_a_limit_of_all_groups_cuts_nothing_and_costs_no_noise(connection):
     assert measured["limit"][1] <= 2
 
 
-def test_a_join_keeps_so_many_rows_of_a_unit_that_intervals_may_miss_the_exact_answer():
+def test_intervals_of_a_join_that_leaves_rows_out_may_miss_the_exact_answer():
     visits = pl.DataFrame({"who": [1] * 500, "visit": range(500)})
     late = pl.DataFrame({"who": [1] * 500, "visit": range(499, 999)})
     text = "SELECT COUNT(DISTINCT a.who) AS n FROM a JOIN b ON a.who = b.who AND a.visit = b.visit"

@@ -280,9 +280,9 @@ def explain_plan(plan: "Plan") -> str:
     if plan.choice is not None:
         name, others = plan.choice
         worse = "; ".join(f"{other} {ratio:.3g}" for other, ratio in others)
-        counted = " (with the threshold of keys)" if plan.counts_threshold else ""
+        keys = " (with the threshold of keys)" if plan.counts_threshold else ""
         lines.append(
-            f"chosen: {name}, of the least expected error{counted}; that of others, as a multiple: {worse}"
+            f"chosen: {name}, of the least expected error{keys}; that of others, as a multiple: {worse}"
         )
     return "\n".join([render_plan(plan), *map(escape, lines)])
 

@@ -97,7 +97,7 @@ class EngineCounts:
     def histogram(self, name: str, cuts: Sequence[Fraction]) -> Integers:
         """The counts of one column with other cuts."""
         column = self.domain.column(name).with_cuts(cuts)
-        # Without rules and functions: of so many cells it would take long to compute which are possible.
+        # Without rules and functions: it would take long to compute which of these cells are possible.
         columns = (column if each.name == name else each for each in self.domain.columns)
         return self.with_domain(Domain(tuple(columns))).count((name,))
 

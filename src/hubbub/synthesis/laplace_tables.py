@@ -89,7 +89,7 @@ def fine_factor(scale: Fraction, row: int) -> int:
         row: what a row of full weight counts, without the factor.
 
     Raises:
-        Unsupported: if a row were so many steps that tables of some thousand million rows were clamped.
+        Unsupported: if a row has more than 2^30 steps, since tables of 2^31 rows would be clamped.
     """
     factor = 1 << max(0, FINE_BITS - math.floor(math.log2(scale)))
     if factor * row > _MAX_ROW_STEPS:
