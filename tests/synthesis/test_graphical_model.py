@@ -136,6 +136,21 @@ def test_all_pairs_of_a_large_model_are_the_marginals():
         np.testing.assert_allclose(table, model.marginal(pair), rtol=1e-4, atol=1e-3)
 
 
+def test_all_pairs_of_a_model_that_takes_several_passes_are_the_marginals():
+    """Its columns are divided between passes, and each pass needs the probabilities as they were."""
+    sizes = (500, 500, 500, 400, 3)
+    random = np.random.default_rng(5)
+    targets = []
+    for table in ((0, 1), (1, 2), (2, 3), (3, 4)):
+        values = random.gamma(0.3, size=[sizes[v] for v in table])
+        targets.append(Target(table, values * (1e6 / values.sum()), np.ones(values.shape)))
+    model = GraphicalModel.uniform(sizes, total=1e6).fit(targets, sweeps=1)
+    pairs = dict(model.pairs())
+    assert sorted(pairs) == list(combinations(range(5), 2))
+    for pair, table in pairs.items():
+        np.testing.assert_allclose(table, model.marginal(pair), rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     "tables",
     [
