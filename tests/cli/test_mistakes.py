@@ -136,6 +136,7 @@ quary visits.parquet
 query visits.parquet {COUNT} --unit patient --epsylon 1
 query visits.parquet
 query visits.parquet SELECT COUNT --unit patient
+synopsis visits.parquet --unit patient --epsilon 1 --delta 1e-6 --columns region day --output v.synopsis
 loss
 loss --gaussian x
 loss --gaussian 1 --steps 0

@@ -74,7 +74,7 @@ def _explain_usage(message: str, parameter: str) -> str:
     if not message and parameter == "sql":
         return 'Write a file and a query in quotes: visits.csv "SELECT COUNT(*) AS n FROM visits".'
     if message.startswith("Got unexpected extra argument"):
-        return f"{message}. A query is one argument: put it in quotes."
+        return f"{message}. A query is one argument: put it in quotes. A list is one, too: a,b,c."
     return message.removeprefix("Value error, ")
 
 
