@@ -37,6 +37,15 @@ YEARS = keys("year", [2015.0, 2016.0, 2017.0], Kind.NUMBER)
 DAYS = keys("day", [date(2026, 1, 1), date(2026, 2, 1), date(2026, 3, 1)], Kind.DATE)
 
 
+def test_the_price_of_a_chart_has_its_delta():
+    facts = {"epsilon": "1/2", "delta": "1/1000000", "unit": "patient"}
+    words = texts(Result((REGIONS, counts("n", 3)), facts).svg())
+    assert words[1] == "95 % intervals; ε = 0.5, δ = 1e-6 for one patient"
+    assert texts(Result((REGIONS, counts("n", 3)), {**facts, "delta": "0"}).svg())[1].endswith(
+        "ε = 0.5 for one patient"
+    )
+
+
 def test_texts_are_bars_with_intervals_and_values():
     picture = Result((REGIONS, counts("n", 3)), {"epsilon": "1/2", "unit": "patient"}).svg()
     assert picture.count('class="bar"') == picture.count('class="whisker"') == 3

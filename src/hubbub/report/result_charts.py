@@ -185,7 +185,10 @@ def _title(answers: "Result", column: "ResultColumn") -> tuple[str, str]:
     title = escape(column.name + (f" by {', '.join(keys)}" if keys else ""))
     facts = answers.facts
     has_price = {"epsilon", "unit"} <= set(facts)
-    price = f"; ε = {format_up(Fraction(facts['epsilon']))} for one {facts['unit']}" if has_price else ""
+    price = f"; ε = {format_up(Fraction(facts['epsilon']))}" if has_price else ""
+    delta = Fraction(facts.get("delta") or 0)
+    price += f", δ = {format_up(delta)}" if has_price and delta else ""
+    price += f" for one {facts['unit']}" if has_price else ""
     return title, escape(f"{format_percent(float(facts.get('confidence', 0.95)))} intervals{price}")
 
 
